@@ -1,0 +1,112 @@
+/*
+ * plan.h - floor 3: arithmetic between boxes. Which bytes of which pieces make a target tensor.
+ *
+ * A target tensor is a list of parts, each: a box of the target <- an equal box of a source tensor, or
+ * fill. Placing the pieces of the source under the parts gives runs; the runs of one tensor, sorted
+ * by where they land, are a nest of loops:
+ *
+ *   target 4 x 6 from two column pieces A (4 x 4) and B (4 x 2), one-byte elements:
+ *
+ *       A A A A B B        loop 4 times over 6 bytes of target
+ *       A A A A B B          run of 4 bytes from A, 4 bytes further each time
+ *       A A A A B B          run of 2 bytes from B, 2 bytes further each time
+ *       A A A A B B
+ *
+ * Two runs and one loop describe it, whatever the number of rows. Building the nest is the
+ * proof that every byte of the target comes from exactly one place: a hole or an overlap ends it.
+ * No I/O and no format here, so that millions of random cases can be tested.
+ */
+#ifndef RESHARDFS_PLAN_H
+#define RESHARDFS_PLAN_H
+
+#include "reshardfs/base.h"
+#include "reshardfs/catalog.h"
+
+/* ------------------------------------------------------------------- wanted */
+
+enum rs_part_kind {
+	RS_PART_COPY, /* from a box of a source tensor */
+	RS_PART_ZERO, /* zero bytes: padding that a plan asks for, never a stand-in for data */
+};
+struct rs_part {
+	enum rs_part_kind kind;
+	struct rs_box box;              /* where in the target tensor */
+	const struct rs_tensor *source; /* RS_PART_COPY */
+	uint64_t origin[RS_MAX_AXES];   /* of the box in the source tensor; lengths are box.len */
+};
+/* One tensor that a target rank holds. */
+struct rs_wanted {
+	struct rs_str name;
+	enum rs_dtype dtype;
+	bool zero_dims; /* write a 0-d tensor's dims as [0] in .ckpt, as its source did */
+	struct rs_shape shape;
+	const struct rs_part *parts;
+	uint32_t n_parts;
+	uint32_t prefer; /* holder to prefer, see rs_catalog_pieces */
+};
+
+/* --------------------------------------------------------------------- nest */
+
+/* A run: @bytes of target per repetition of the loops around it. */
+struct rs_run {
+	const struct rs_entry *entry; /* NULL: zeros */
+	uint32_t unit;
+	uint64_t first; /* byte offset in the content of the entry, all loops at 0 */
+	uint64_t pitch[RS_MAX_AXES]; /* bytes further in the content per turn of loop d */
+};
+/*
+ * A loop (or, with no children, a run): @count turns of @bytes each, one behind the other in the
+ * target. The children of a loop fill one turn without hole or overlap.
+ */
+struct rs_loop {
+	uint64_t start; /* offset in one turn of the parent */
+	uint64_t bytes; /* of one turn */
+	uint64_t count; /* turns; 1 for a run that stands alone */
+	uint32_t child, n_children; /* loops[child ..]; n_children 0: run */
+	uint32_t run;               /* runs[run] when n_children is 0 */
+};
+#define RS_MAX_RUNS (1u << 20) /* of one tensor: a million-piece tensor is a mistake or hostile */
+/* The nest of one tensor. loops[0] is the outermost. Immutable; any thread may walk it. */
+struct rs_nest {
+	uint64_t bytes; /* of the target tensor */
+	const struct rs_loop *loops;
+	const struct rs_run *runs;
+	uint32_t n_loops, n_runs;
+	uint32_t depth;
+};
+
+/*
+ * rs_plan_nest - place the pieces under @want and prove that they cover it exactly once.
+ * @cat: asked for pieces (rs_catalog_pieces), so headers of needed units load here.
+ * Owns: the nest and its arrays are in @arena. A zero-size tensor gives a nest of 0 bytes, no loops.
+ * Errors: those of rs_catalog_pieces; RS_CORRUPT for a hole or overlap of pieces or parts, naming
+ * tensor, box and units; RS_UNSUPPORTED when a cut falls inside a byte (sub-byte dtypes);
+ * RS_LIMIT over RS_MAX_RUNS.
+ * Threads: one arena, one thread; @cat is shared.
+ */
+int rs_plan_nest(struct rs_catalog *cat, const struct rs_wanted *want, struct rs_arena *arena,
+	struct rs_nest **out, struct rs_err *err);
+
+/* --------------------------------------------------------------------- walk */
+
+/*
+ * A pull iterator over the rows behind target bytes [skip, skip + len) of a nest, in target order.
+ * Lives on the stack, allocates nothing.
+ */
+struct rs_walk {
+	const struct rs_nest *nest;
+	const struct rs_catalog *cat;
+	uint64_t start, pos, end;
+	uint64_t pending_first, pending_pitch, pending_width, pending_count, pending_bytes;
+	const struct rs_run *run;
+};
+void rs_walk_init(struct rs_walk *w, const struct rs_catalog *cat, const struct rs_nest *nest,
+	uint64_t skip, uint64_t len);
+/*
+ * rs_walk_next - false at the end. @rows: target_off counts from @skip; rows->file is
+ * RS_ROWS_ZERO for zeros (then only width and count matter).
+ */
+#define RS_ROWS_ZERO UINT32_MAX
+bool rs_walk_next(struct rs_walk *w, struct rs_rows *rows);
+
+#endif

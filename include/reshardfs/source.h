@@ -1,0 +1,100 @@
+/*
+ * source.h - floor 4: from a directory of strangers' files to a sealed catalog.
+ *
+ * A source format is one file in core/source/ and one line in the table of source.c. Formats bid for
+ * a directory (probe); the best bid opens it. Two steps, because the second reads headers and should
+ * read as few as it can: rs_source_open lists names and reads strategies and indexes,
+ * rs_source_describe loads the headers of one rank per stage and fills the catalog.
+ */
+#ifndef RESHARDFS_SOURCE_H
+#define RESHARDFS_SOURCE_H
+
+#include "reshardfs/base.h"
+#include "reshardfs/catalog.h"
+#include "reshardfs/layout.h"
+
+struct rs_source_options {
+	const char *path;     /* SOURCE: a directory or one file */
+	const char *format;   /* source=: name of a format, or NULL to probe */
+	const char *strategy; /* src_strategy=: path, or NULL to look in SOURCE and SOURCE/strategy */
+	const char *select;   /* "last" (NULL), "merge", or a glob: which file of a rank directory */
+	const char *beneath;  /* fence for links, NULL: SOURCE */
+	bool deny_links;      /* symlinks=deny */
+	bool any_layout;      /* target=same: several ranks without a strategy are fine */
+};
+
+/* A directory entry that is no part of the checkpoint. */
+struct rs_foreign {
+	const char *path; /* relative */
+	const char *why;  /* "not a rank directory", "a half-written file", ... */
+};
+
+struct rs_source_ops;
+struct rs_source {
+	const struct rs_source_ops *ops;
+	struct rs_source_options opts; /* strings are copies */
+	struct rs_dir *dir;      /* SOURCE, or the directory of the file SOURCE */
+	struct rs_catalog *cat;
+	struct rs_strategy *strategy; /* NULL: none found, or none needed */
+	const char *container; /* "ckpt" or "safetensors": how the data files are written */
+	uint64_t n_ranks;      /* rank directories expected; 1 for sources without ranks */
+	struct rs_foreign *foreign; /* in the arena of cat */
+	uint64_t n_foreign;
+	void *priv; /* of the format */
+};
+
+/* A format. See CONTRIBUTING for "add a format", step by step. */
+struct rs_source_ops {
+	const char *name; /* what -o source= accepts */
+	/* 0 no .. 100 certain; from names and first bytes alone; cannot fail */
+	int (*probe)(const struct rs_dir *dir, const char *file);
+	/* names, units, ranks, strategy; no header. Fills @src->cat, container, n_ranks. */
+	int (*list)(struct rs_source *src, struct rs_err *err);
+	/* headers of one rank per stage, tensors, seal. @local: see rs_source_describe. */
+	int (*describe)(struct rs_source *src, uint32_t local, struct rs_err *err);
+	void (*done)(struct rs_source *src); /* frees priv; may be NULL */
+};
+
+/*
+ * rs_source_open - find out what SOURCE is; list its units; read its strategies.
+ * Owns: rs_source_close frees the catalog and all.
+ * Errors: RS_MISSING (no such path), RS_UNSUPPORTED (no format bids; lists what was looked for),
+ * RS_USAGE (two bids tie; several ranks without a strategy; strategies in SOURCE and
+ * SOURCE/strategy disagree; both kinds of files in rank directories), RS_CORRUPT, RS_IO.
+ */
+int rs_source_open(const struct rs_source_options *opts, struct rs_source **out,
+	struct rs_err *err);
+/*
+ * rs_source_describe - load one header per stage (of local rank @local if present, else of the
+ * lowest present one) and describe every tensor. Call once, before any rs_target_rank.
+ * Tensors that the strategy names but no file of their replica group stores are left out.
+ */
+int rs_source_describe(struct rs_source *src, uint32_t local, struct rs_err *err);
+void rs_source_close(struct rs_source *src);
+/* rs_source_formats - NULL-terminated names, for help and messages. */
+const char *const *rs_source_formats(void);
+
+/* ------------------------------------------ headers of files, usable by every format */
+
+/*
+ * rs_ckpt_header - the index of a MindSpore .ckpt: one entry per tensor or string, content
+ * located and not read (mindspore.md section 1).
+ * @out: a new table; rs_arena_free(table->arena) frees it. Entries are in file order; by_name is set.
+ * Errors: RS_CORRUPT, RS_UNSUPPORTED (encrypted, map parameter, unknown type), RS_LIMIT, RS_IO.
+ * Threads: any. Format: docs/formats/mindspore.md.
+ */
+int rs_ckpt_header(const struct rs_file *file, struct rs_table **out, struct rs_err *err);
+/*
+ * rs_safetensors_header - the same for a .safetensors file: the reference's validation, in its
+ * order, with its error words; duplicate names refused. Entries are in offset order.
+ * Format: docs/formats/safetensors.md.
+ */
+int rs_safetensors_header(const struct rs_file *file, struct rs_table **out, struct rs_err *err);
+/*
+ * rs_table_join - the tables of several files of one unit as one: later files win over
+ * earlier ones by name, keeping the place of the first (load_segmented_checkpoints).
+ * Takes the parts over: they are freed, also on failure.
+ */
+int rs_table_join(struct rs_table **parts, uint32_t n, struct rs_table **out, struct rs_err *err);
+
+#endif

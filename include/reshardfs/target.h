@@ -1,0 +1,88 @@
+/*
+ * target.h - floor 5: what is wanted. For each target rank the ordered list of tensors that its
+ * file holds, each a list of parts.
+ *
+ * A kind of target (a MindSpore strategy, `full`, `same`) is one file in core/target/ and one
+ * line in the table of target.c. What a rank holds, in which order, and who is asked for
+ * slices is written in docs/formats/mindspore.md, "What a target rank holds".
+ */
+#ifndef RESHARDFS_TARGET_H
+#define RESHARDFS_TARGET_H
+
+#include "reshardfs/base.h"
+#include "reshardfs/plan.h"
+#include "reshardfs/source.h"
+
+enum rs_default { RS_DEFAULT_KEEP, RS_DEFAULT_ERROR, RS_DEFAULT_REPLICATE, RS_DEFAULT_DROP };
+enum rs_missing { RS_MISSING_ERROR, RS_MISSING_SKIP };
+
+struct rs_target_options {
+	const char *target;   /* "full", "same", or a path of a strategy file or directory */
+	const char *container; /* format=: "ckpt", "safetensors", or NULL as the source */
+	enum rs_default unknown; /* default=: a source tensor that no rank of the target names */
+	enum rs_missing missing; /* missing=: a tensor that the target wants and no file stores */
+};
+
+/* What one target rank's file holds. */
+struct rs_list {
+	const struct rs_wanted *items; /* in the order in which a .ckpt lists them */
+	uint64_t n;
+	const struct rs_meta *meta; /* own metadata of the file, when the target keeps it (same) */
+	uint64_t n_meta;
+	bool raw; /* one item, the bytes of a source file as they are: no container around it */
+};
+
+struct rs_target_ops;
+struct rs_target {
+	const struct rs_target_ops *ops;
+	struct rs_target_options opts; /* strings are copies */
+	struct rs_source *source;      /* borrowed */
+	struct rs_strategy *strategy;  /* of the target; NULL for full and same */
+	const char *container;         /* resolved */
+	const char *container_default_name; /* "checkpoint_{rank}.ckpt": name= when not given */
+	bool mindspore;                /* metadata "format" is "ms" */
+	uint64_t n_ranks;
+	struct rs_arena *arena;        /* owns this */
+	struct rs_notes notes;         /* remarks on the target as a whole */
+	void *priv;
+};
+struct rs_target_ops {
+	const char *name;
+	bool (*is)(const char *target); /* by the word or the file's first bytes */
+	int (*open)(struct rs_target *t, struct rs_err *err);
+	int (*check)(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
+	int (*needs)(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_t *source_ranks);
+	int (*list)(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
+		struct rs_list *out, struct rs_notes *notes, struct rs_err *err);
+};
+
+/*
+ * rs_target_open - read the target; needs rs_source_open, no header.
+ * Errors: RS_USAGE (nothing of that name; a target that fits no rule), RS_CORRUPT, RS_MISSING.
+ */
+int rs_target_open(const struct rs_target_options *opts, struct rs_source *source,
+	struct rs_target **out, struct rs_err *err);
+void rs_target_close(struct rs_target *t);
+/* rs_target_local - local number of source rank whose entries @rank starts from, in any stage. */
+uint32_t rs_target_local(const struct rs_target *t, uint64_t rank);
+/*
+ * rs_target_check - all that strategies, listings and samples tell, for the @n shown @ranks:
+ * names, cuts that do not divide, missing ranks that have no replacement. Needs
+ * rs_source_describe. Fills t->notes.
+ * Errors: RS_USAGE (a cut), RS_MISSING (tensor or rank).
+ */
+int rs_target_check(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
+/*
+ * rs_target_needs - which source ranks @rank takes from, by strategies and listing alone.
+ * @source_ranks: n_ranks bytes of the source, set to 1.
+ */
+int rs_target_needs(struct rs_target *t, uint64_t rank, uint8_t *source_ranks, struct rs_err *err);
+/*
+ * rs_target_list - what @rank holds. Loads the headers of the units whose order or entries count.
+ * Owns: the list is in @arena. @notes: remarks on this rank, may be NULL. Threads: any.
+ * Errors: RS_MISSING, RS_CORRUPT, RS_USAGE, those of loading.
+ */
+int rs_target_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
+	struct rs_list *out, struct rs_notes *notes, struct rs_err *err);
+
+#endif
