@@ -76,7 +76,9 @@ $(OUT)/gen/%.o: $(GEN)/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
-$(OUT)/%.o: %.c $(GEN)/strategy.pb-c.h
+# Only the strategy reader sees the generated header; -MMD knows it only after a first build.
+$(patsubst %.c,$(OUT)/%.o,$(wildcard core/layout/strategy*.c)): $(GEN)/strategy.pb-c.h
+$(OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(WARN) -c -o $@ $<
 

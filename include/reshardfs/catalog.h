@@ -187,6 +187,7 @@ struct rs_tensor {
 	uint32_t first_rank;
 	const struct rs_piece *pieces; /* when grid is NULL */
 	uint32_t n_pieces;
+	uint32_t witness; /* the unit whose header told dtype and shape, for messages */
 };
 
 /* ------------------------------------------------------------------- catalog */

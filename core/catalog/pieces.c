@@ -1,0 +1,196 @@
+/*
+ * pieces.c - which stored pieces meet a box of a tensor, and who stores them.
+ *
+ * Of a grid the cells that meet the box are found by division, and each is asked of one holder: the
+ * preferred rank, else the lowest that has it. Before a piece is handed out, the stored entry is
+ * held against the tensor (dtype, slice shape), so that one odd file cannot shift bytes silently.
+ */
+#include "core/catalog/internal.h"
+
+#include <inttypes.h>
+
+/* The entry of @t in the unit of holder @h, or NULL: not there (@err clear) or an error. */
+static const struct rs_entry *stored_by(struct rs_catalog *c, const struct rs_tensor *t, uint32_t h,
+	uint32_t *unit, struct rs_err *err)
+{
+	*unit = rs_catalog_rank_unit(c, (uint64_t)t->first_rank + h);
+	if (*unit == RS_NO_UNIT)
+		return NULL;
+	const struct rs_table *table = rs_catalog_table(c, *unit, err);
+	return table ? rs_table_find(table, t->name) : NULL;
+}
+
+static int check_entry(struct rs_catalog *c, const struct rs_tensor *t,
+	const struct rs_shape *slice, const struct rs_entry *e, uint32_t unit, struct rs_err *err)
+{
+	if (e->dtype == t->dtype && rs_shape_eq(&e->shape, slice))
+		return 0;
+	rs_fail(err, RS_CORRUPT,
+		"%s: tensor '%s': expected %s %s (by %s and the strategy), found %s %s",
+		rs_catalog_file_info(c, c->units[unit].pub.first_file)->path, RS_SHOW(t->name),
+		rs_dtype_name(t->dtype), RS_SHAPE_SHOW(slice),
+		rs_catalog_file_info(c, c->units[t->witness].pub.first_file)->path,
+		rs_dtype_name(e->dtype), RS_SHAPE_SHOW(&e->shape));
+	return rs_hint(err, "a file of another run or step? compare with: reshardfs inspect");
+}
+
+static int nobody(const struct rs_catalog *c, const struct rs_tensor *t, uint32_t cell,
+	const struct rs_box *box, struct rs_err *err)
+{
+	char ranks[160] = "";
+	size_t at = 0;
+	bool absent = false;
+
+	for (uint32_t i = t->grid->first[cell]; i < t->grid->first[cell + 1]; i++) {
+		uint64_t rank = (uint64_t)t->first_rank + t->grid->holders[i];
+		absent |= rs_catalog_rank_unit(c, rank) == RS_NO_UNIT;
+		if (at + 24 < sizeof(ranks))
+			at += (size_t)snprintf(
+				ranks + at, sizeof(ranks) - at, "%s%" PRIu64, at ? ", " : "", rank);
+	}
+	rs_fail(err, RS_MISSING, "tensor '%s': no file stores %s (expected in rank %s)",
+		RS_SHOW(t->name), RS_BOX_SHOW(box), ranks);
+	if (absent)
+		return rs_hint(
+			err, "a rank directory is missing: on another node? gather them first");
+	return rs_hint(err, "the files of these ranks are there, but lack the tensor: "
+			    "another step, or a strategy of another run?");
+}
+
+/* Find the one holder of a cell that we read: preferred, else lowest. */
+static const struct rs_entry *choose(struct rs_catalog *c, const struct rs_tensor *t, uint32_t cell,
+	uint32_t prefer, uint32_t *unit, struct rs_err *err)
+{
+	const struct rs_grid *g = t->grid;
+	struct rs_err why = {0};
+	const struct rs_entry *e = NULL;
+
+	if (prefer < g->n_holders && g->cell_of[prefer] == cell)
+		e = stored_by(c, t, prefer, unit, &why);
+	for (uint32_t i = g->first[cell]; !e && !why.code && i < g->first[cell + 1]; i++)
+		if (g->holders[i] != prefer)
+			e = stored_by(c, t, g->holders[i], unit, &why);
+	if (!e && why.code && err)
+		*err = why;
+	return why.code ? NULL : e;
+}
+
+static int visit_cell(struct rs_catalog *c, const struct rs_tensor *t, uint32_t cell,
+	const struct rs_box *box, uint32_t prefer, rs_piece_fn visit, void *arg, struct rs_err *err)
+{
+	const struct rs_grid *g = t->grid;
+	const struct rs_entry *e = NULL;
+	uint32_t unit = RS_NO_UNIT;
+
+	for (uint32_t f = 0; f < g->fields; f++) {
+		struct rs_box at, common;
+		struct rs_piece piece = {.box = rs_grid_box(g, &t->shape, cell, f, &at)};
+		if (!rs_box_intersect(&piece.box, box, &common))
+			continue;
+		if (!e) {
+			struct rs_err why = {0};
+			struct rs_shape slice = rs_grid_slice(g, &t->shape, cell);
+			e = choose(c, t, cell, prefer, &unit, &why);
+			if (!e && why.code) {
+				if (err)
+					*err = why;
+				return -1;
+			}
+			if (!e)
+				return nobody(c, t, cell, &piece.box, err);
+			if (check_entry(c, t, &slice, e, unit, err) < 0)
+				return -1;
+		}
+		piece.unit = unit;
+		piece.entry = e;
+		rs_piece_row_major(&piece); /* blocks differ from the slice on axis 0 alone */
+		piece.first = at.n_axes ? at.origin[0] * piece.stride[0] : 0;
+		int stop = visit(arg, &piece, err);
+		if (stop)
+			return stop;
+	}
+	return 0;
+}
+
+/* The cells [lo, hi) along @axis that may meet the box; never empty ranges for a box with elements.
+ */
+static void cell_range(const struct rs_tensor *t, const struct rs_box *box, uint32_t axis,
+	uint32_t *lo, uint32_t *hi)
+{
+	const struct rs_grid *g = t->grid;
+	uint64_t end = box->origin[axis] + box->len[axis];
+
+	*lo = 0;
+	*hi = g->cuts[axis];
+	if (axis == 0 && g->fields > 1)
+		return;
+	if (axis == 0 && g->edges) {
+		while (*lo + 1 < *hi && g->edges[*lo + 1] <= box->origin[0])
+			++*lo;
+		while (*hi - 1 > *lo && g->edges[*hi - 1] >= end)
+			--*hi;
+		return;
+	}
+	uint64_t len = t->shape.dims[axis] / g->cuts[axis];
+	*lo = (uint32_t)(box->origin[axis] / len);
+	*hi = (uint32_t)((end - 1) / len) + 1;
+}
+
+static int grid_pieces(struct rs_catalog *c, const struct rs_tensor *t, const struct rs_box *box,
+	uint32_t prefer, rs_piece_fn visit, void *arg, struct rs_err *err)
+{
+	const struct rs_grid *g = t->grid;
+	uint32_t lo[RS_MAX_AXES], hi[RS_MAX_AXES], at[RS_MAX_AXES];
+
+	if (rs_box_count(box) == 0)
+		return 0;
+	for (uint32_t a = 0; a < g->n_axes; a++) {
+		cell_range(t, box, a, &lo[a], &hi[a]);
+		at[a] = lo[a];
+	}
+	for (;;) {
+		uint32_t cell = 0;
+		for (uint32_t a = 0; a < g->n_axes; a++)
+			cell = cell * g->cuts[a] + at[a];
+		int stop = visit_cell(c, t, cell, box, prefer, visit, arg, err);
+		if (stop)
+			return stop;
+		uint32_t a = g->n_axes; /* count up, last axis fastest */
+		while (a > 0 && ++at[a - 1] == hi[a - 1]) {
+			at[a - 1] = lo[a - 1];
+			a--;
+		}
+		if (a == 0)
+			return 0;
+	}
+}
+
+/* Of pieces with equal boxes (replicas) only the first counts. */
+static bool is_replica(const struct rs_tensor *t, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (rs_box_eq(&t->pieces[k].box, &t->pieces[i].box))
+			return true;
+	return false;
+}
+
+static int listed_pieces(const struct rs_tensor *t, const struct rs_box *box, rs_piece_fn visit,
+	void *arg, struct rs_err *err)
+{
+	for (uint32_t i = 0; i < t->n_pieces; i++) {
+		struct rs_box common;
+		if (!rs_box_intersect(&t->pieces[i].box, box, &common) || is_replica(t, i))
+			continue;
+		int stop = visit(arg, &t->pieces[i], err);
+		if (stop)
+			return stop;
+	}
+	return 0;
+}
+
+int rs_catalog_pieces(struct rs_catalog *c, const struct rs_tensor *t, const struct rs_box *box,
+	uint32_t prefer, rs_piece_fn visit, void *arg, struct rs_err *err)
+{
+	return t->grid ? grid_pieces(c, t, box, prefer, visit, arg, err)
+		       : listed_pieces(t, box, visit, arg, err);
+}
