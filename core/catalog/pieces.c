@@ -8,6 +8,7 @@
 #include "core/catalog/internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* The entry of @t in the unit of holder @h, or NULL: not there (@err clear) or an error. */
 static const struct rs_entry *stored_by(struct rs_catalog *c, const struct rs_tensor *t, uint32_t h,

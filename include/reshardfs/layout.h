@@ -46,7 +46,7 @@ bool rs_layout_eq(const struct rs_layout *a, const struct rs_layout *b); /* offs
  * @n_axes: of the tensor. A layout without axes, and a 0-d tensor, give one cell held by all.
  * Owns: the grid is in @arena.
  * Errors: RS_CORRUPT (map value outside the matrix, n_axes differs, split list of the wrong
- * length, optimizer shard that does not divide the replicas), RS_UNSUPPORTED (field and split
+ * length, an optimizer shard over more ranks than there are replicas), RS_UNSUPPORTED (field and split
  * together), RS_LIMIT (over RS_MAX_CELLS devices).
  */
 int rs_layout_grid(const struct rs_layout *l, uint32_t n_axes, struct rs_arena *arena,
