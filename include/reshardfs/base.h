@@ -174,7 +174,7 @@ void rs_notes_done(struct rs_notes *notes);
 struct rs_identity {
 	uint64_t ino, size;
 	int64_t mtime_ns, ctime_ns;
-	uint32_t mode, uid, gid;
+	uint32_t mode, uid, gid, nlink;
 };
 
 /*
@@ -206,7 +206,11 @@ void rs_file_close(struct rs_file *file);
  */
 int rs_file_read(const struct rs_file *file, uint64_t off, void *buf, uint64_t len,
 	struct rs_err *err);
-/* rs_file_check - RS_CHANGED when the open file is no longer what it was when opened. */
+/*
+ * rs_file_check - RS_CHANGED when the open file is no longer what it was when opened: inode, size,
+ * mtime or ctime differ. A ctime that moved along with mode, owner or number of links tells of those
+ * and not of the content, so a file that is deleted or closed to others keeps serving.
+ */
 int rs_file_check(const struct rs_file *file, struct rs_err *err);
 
 /*
