@@ -114,7 +114,7 @@ void rs_json_init(struct rs_json *j, struct rs_str text, uint64_t base_off, cons
 	struct rs_arena *arena, struct rs_err *err);
 /* rs_json_next - 0 with the next token (RS_JSON_END again and again at the end), -1 on error. */
 int rs_json_next(struct rs_json *j, struct rs_json_token *out);
-/* rs_json_skip - step over the whole value that starts with @tok. */
+/* rs_json_skip - step over the whole value that starts with @tok (a key: its value), just read. */
 int rs_json_skip(struct rs_json *j, const struct rs_json_token *tok);
 
 /*
@@ -123,7 +123,10 @@ int rs_json_skip(struct rs_json *j, const struct rs_json_token *tok);
  * itself is lenient. Owns: free with cJSON_Delete. Numbers: use rs_json_int.
  */
 int rs_json_parse(struct rs_str text, const char *file, struct cJSON **out, struct rs_err *err);
-/* rs_json_int - the value as an exact integer in [-2^53, 2^53]; false for anything else. */
+/*
+ * rs_json_int - the value as an exact integer; false for anything else and beyond 2^53 - 1,
+ * where the doubles of cJSON no longer tell neighbours apart.
+ */
 bool rs_json_int(const struct cJSON *item, int64_t *out);
 
 /*
@@ -135,7 +138,7 @@ struct rs_jsonw {
 	char *buf;
 	uint64_t len, cap;
 	uint32_t depth;
-	bool comma, pretty, failed;
+	bool comma, after_key, pretty, failed;
 };
 void rs_jsonw_init(struct rs_jsonw *w, bool pretty);
 void rs_jsonw_open(struct rs_jsonw *w, char bracket);  /* '{' or '[' */
