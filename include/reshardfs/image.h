@@ -67,14 +67,17 @@ struct rs_image {
 	const struct rs_nest *const *nests; /* per list item */
 	const uint32_t *files; /* catalog files that the bytes come from, ascending, distinct */
 	uint32_t n_files;
-	uint32_t mode, uid, gid; /* permission bits that all these files have in common; see rs_image_build */
-	int64_t mtime_ns;      /* newest of these files */
+	_Atomic(uint32_t) *checked; /* per file: the second in which it was last found unchanged */
+	uint32_t mode, uid, gid; /* what all these files have in common; see rs_image_build */
+	int64_t mtime_ns;      /* newest of these files; of SOURCE when there are none */
 };
 /*
  * rs_image_build - the image of @rank's file, proved: every byte has exactly one origin.
  * Loads the headers of all units that the file takes from.
  * Owns: rs_image_free. @notes may be NULL.
- * mode: 0444 less every read bit that some file lacks. Threads: any.
+ * mode: 0444 less every read bit that some file lacks, and less those of classes that may not
+ * search a directory above it, up to SOURCE; the group's bit holds for @gid alone, or with that of
+ * others. uid, gid: UINT32_MAX when the files differ. Threads: any.
  */
 int rs_image_build(struct rs_target *target, uint64_t rank, struct rs_image **out,
 	struct rs_notes *notes, struct rs_err *err);

@@ -1,0 +1,129 @@
+/*
+ * read.c - bytes of a virtual file: find the segment by binary search, then copy, fill or walk.
+ *
+ * No lock and no allocation: an image is immutable, a walk lives on the stack, and the files
+ * are open or opened once by the catalog. The proof was made when the image was built; what can
+ * still fail here is I/O, and a source that is no longer what it was (RS_CHANGED).
+ * Read next: core/plan/walk.c for rows, core/base/io.c for what gathers them.
+ */
+#include <stdatomic.h>
+#include <time.h>
+
+#include "core/image/internal.h"
+
+/* Seconds since boot, never 0, for "was checked within this second". */
+static uint32_t coarse_now(void)
+{
+	struct timespec t = {0};
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint32_t)t.tv_sec + 1;
+}
+
+/* The greatest i with sorted[i] <= value; sorted[0] <= value. */
+static uint64_t find_segment(const uint64_t *sorted, uint64_t n, uint64_t value)
+{
+	uint64_t low = 0;
+
+	while (n > 1) {
+		uint64_t half = n / 2;
+
+		if (sorted[low + half] <= value)
+			low += half;
+		n -= half;
+	}
+	return low;
+}
+
+static uint32_t find_file(const struct rs_image *img, uint32_t file)
+{
+	uint32_t low = 0, n = img->n_files;
+
+	while (n > 1) {
+		uint32_t half = n / 2;
+
+		if (img->files[low + half] <= file)
+			low += half;
+		n -= half;
+	}
+	return low;
+}
+
+/*
+ * Has the file been written to since its header was read? Asked after its bytes were copied, so
+ * that they are known to be old ones, and at most once a second for each file of an image. A
+ * file that did change is asked about at every read, and so goes on failing.
+ */
+static int check_file(const struct rs_image *img, uint32_t number, const struct rs_file *file,
+	uint32_t now, struct rs_err *err)
+{
+	_Atomic(uint32_t) *checked = &img->checked[find_file(img, number)];
+
+	if (atomic_load_explicit(checked, memory_order_relaxed) == now)
+		return 0;
+	if (rs_file_check(file, err) < 0)
+		return -1;
+	atomic_store_explicit(checked, now, memory_order_relaxed);
+	return 0;
+}
+
+static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
+	const struct rs_nest *nest, uint64_t skip, uint64_t len, uint8_t *dst, struct rs_err *err)
+{
+	const struct rs_file *file = NULL;
+	uint32_t number = RS_ROWS_ZERO;
+	uint32_t now = coarse_now();
+	struct rs_rows rows;
+	struct rs_walk w;
+
+	rs_walk_init(&w, cat, nest, skip, len);
+	while (rs_walk_next(&w, &rows)) {
+		if (rows.file == RS_ROWS_ZERO) {
+			memset(dst + rows.target_off, 0, rows.width * rows.count);
+			continue;
+		}
+		if (rows.file != number) {
+			if (file && check_file(img, number, file, now, err) < 0)
+				return -1;
+			number = rows.file;
+			file = rs_catalog_file(cat, number, err);
+			if (!file)
+				return -1;
+		}
+		if (rs_io_gather(file, &rows, dst + rows.target_off, err) < 0)
+			return -1;
+	}
+	return file ? check_file(img, number, file, now, err) : 0;
+}
+
+int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
+	uint8_t *dst, struct rs_err *err)
+{
+	if (!rs_range_ok(off, len, img->size))
+		return rs_fail(err, RS_USAGE, "a read that goes past the end of the file");
+	if (len == 0)
+		return 0;
+	for (uint64_t i = find_segment(img->start, img->n_segments, off); len > 0; i++) {
+		const struct rs_segment *segment = &img->segments[i];
+		uint64_t skip = off - img->start[i];
+		uint64_t part = rs_min(len, img->start[i + 1] - off);
+
+		switch (segment->kind) {
+		case RS_SEGMENT_LITERAL:
+			memcpy(dst, (const uint8_t *)segment->data + skip, part);
+			break;
+		case RS_SEGMENT_FILL:
+			memset(dst, segment->byte, part);
+			break;
+		case RS_SEGMENT_SLICE:
+			if (read_slice(img, cat, segment->nest, segment->skip + skip, part, dst,
+				    err) < 0)
+				return -1;
+			break;
+		}
+		dst += part;
+		off += part;
+		len -= part;
+	}
+	return 0;
+}
