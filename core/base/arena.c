@@ -36,6 +36,7 @@
 #endif
 
 #define ALIGN 16u
+#define BYTES_MOST ((uint64_t)PTRDIFF_MAX) /* no object can be larger */
 #define CHUNK_FIRST 4096u
 #define CHUNK_MOST (1u << 20)
 
@@ -89,7 +90,7 @@ static struct chunk *add_chunk(struct rs_arena *a, uint64_t bytes, struct rs_err
 	uint64_t total;
 	struct chunk *c;
 
-	if (!rs_add(size, sizeof(*c), &total) || total > SIZE_MAX ||
+	if (!rs_add(size, sizeof(*c), &total) || total > BYTES_MOST ||
 		!(c = rs__calloc((size_t)total))) {
 		fail_nomem(err, size);
 		return NULL;
@@ -190,7 +191,7 @@ uint64_t rs_arena_used(const struct rs_arena *a)
 
 void *rs_alloc(uint64_t bytes, struct rs_err *err)
 {
-	void *p = bytes > SIZE_MAX ? NULL : rs__calloc(bytes ? (size_t)bytes : 1);
+	void *p = bytes > BYTES_MOST ? NULL : rs__calloc(bytes ? (size_t)bytes : 1);
 
 	if (!p)
 		fail_nomem(err, bytes);
@@ -211,7 +212,7 @@ int rs_grow(void *items, uint64_t *cap, uint64_t need, uint64_t size, struct rs_
 		return 0;
 	if (*cap <= UINT64_MAX / 2)
 		want = rs_max(want, 2 * *cap);
-	if (!rs_mul(want, size, &bytes) || bytes > SIZE_MAX)
+	if (!rs_mul(want, size, &bytes) || bytes > BYTES_MOST)
 		return fail_nomem(err, UINT64_MAX);
 	/* @items is the address of a pointer of whatever type; its bytes are a pointer's all the
 	 * same. */

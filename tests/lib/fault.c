@@ -1,0 +1,135 @@
+/*
+ * fault.c - the twin of core/base/sys.c whose calls fail on demand. It is linked before the
+ * library, so that the linker never looks for sys.o there; what it does not define would pull that
+ * in and not link. The counters are atomic because builders of images read from several threads.
+ */
+#include "fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/internal.h"
+
+static struct {
+	_Atomic uint64_t allocs, alloc_n, reads, read_n;
+	atomic_int kind, openat2_sys;
+	atomic_bool always, hit;
+} fault;
+
+void fault_alloc(uint64_t n)
+{
+	fault.allocs = 0;
+	fault.alloc_n = n;
+	fault.hit = false;
+}
+
+void fault_read(uint64_t n, enum fault_kind kind)
+{
+	fault.reads = 0;
+	fault.read_n = n;
+	fault.kind = (int)kind;
+	fault.always = false;
+	fault.hit = false;
+}
+
+void fault_read_always(uint64_t n, enum fault_kind kind)
+{
+	fault_read(n, kind);
+	fault.always = true;
+}
+
+void fault_openat2(int sys)
+{
+	fault.openat2_sys = sys;
+}
+
+void fault_clear(void)
+{
+	fault_alloc(0);
+	fault_read(0, FAULT_EIO);
+	fault_openat2(0);
+}
+
+bool fault_hit(void)
+{
+	return fault.hit;
+}
+
+uint64_t fault_allocs(void)
+{
+	return fault.allocs;
+}
+
+uint64_t fault_reads(void)
+{
+	return fault.reads;
+}
+
+static bool alloc_strikes(void)
+{
+	if (++fault.allocs != fault.alloc_n)
+		return false;
+	fault.hit = true;
+	return true;
+}
+
+void *rs__calloc(size_t bytes)
+{
+	return alloc_strikes() ? NULL : calloc(1, bytes);
+}
+
+void *rs__realloc(void *p, size_t bytes)
+{
+	return alloc_strikes() ? NULL : realloc(p, bytes);
+}
+
+void rs__free(void *p)
+{
+	free(p);
+}
+
+static ssize_t fail_with(int sys)
+{
+	errno = sys;
+	return -1;
+}
+
+ssize_t rs__pread(int fd, void *buf, size_t len, off_t off)
+{
+	uint64_t n = ++fault.reads, from = fault.read_n;
+
+	if (from == 0 || (fault.always ? n < from : n != from))
+		return pread(fd, buf, len, off);
+	fault.hit = true;
+	switch ((enum fault_kind)fault.kind) {
+	case FAULT_EIO:
+		return fail_with(EIO);
+	case FAULT_END:
+		return 0;
+	case FAULT_SHORT:
+		return pread(fd, buf, len ? 1 : 0, off);
+	case FAULT_EINTR:
+		return fail_with(EINTR);
+	case FAULT_EAGAIN:
+		return fail_with(EAGAIN);
+	case FAULT_ESTALE:
+		return fail_with(ESTALE);
+	}
+	abort();
+}
+
+int rs__openat2(int dirfd, const char *path, int flags, uint64_t resolve)
+{
+	struct open_how how = {.flags = (unsigned int)flags, .resolve = resolve};
+
+	if (fault.openat2_sys) {
+		errno = fault.openat2_sys;
+		return -1;
+	}
+	return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+}
