@@ -51,8 +51,9 @@ struct rs_wanted {
 struct rs_run {
 	const struct rs_entry *entry; /* NULL: zeros */
 	uint32_t unit;
-	uint64_t first; /* byte offset in the content of the entry, all loops at 0 */
-	uint64_t pitch[RS_MAX_AXES]; /* bytes further in the content per turn of loop d */
+	uint64_t first; /* byte offset in the content of the entry, all loops at turn 0 */
+	/* bytes further in the content per turn of the loop at depth d + 1; the root never turns */
+	uint64_t pitch[RS_MAX_AXES];
 };
 /*
  * A loop (or, with no children, a run): @count turns of @bytes each, one behind the other in the
@@ -66,13 +67,15 @@ struct rs_loop {
 	uint32_t run;               /* runs[run] when n_children is 0 */
 };
 #define RS_MAX_RUNS (1u << 20) /* of one tensor: a million-piece tensor is a mistake or hostile */
-/* The nest of one tensor. loops[0] is the outermost. Immutable; any thread may walk it. */
+/*
+ * The nest of one tensor. loops[0] is the root, depth 0: the whole tensor, one turn. A run lies at
+ * depth 1 to RS_MAX_AXES. Immutable; any thread may walk it.
+ */
 struct rs_nest {
 	uint64_t bytes; /* of the target tensor */
 	const struct rs_loop *loops;
 	const struct rs_run *runs;
 	uint32_t n_loops, n_runs;
-	uint32_t depth;
 };
 
 /*
@@ -96,9 +99,7 @@ int rs_plan_nest(struct rs_catalog *cat, const struct rs_wanted *want, struct rs
 struct rs_walk {
 	const struct rs_nest *nest;
 	const struct rs_catalog *cat;
-	uint64_t start, pos, end;
-	uint64_t pending_first, pending_pitch, pending_width, pending_count, pending_bytes;
-	const struct rs_run *run;
+	uint64_t start, pos, end; /* bytes of the target tensor; pos is where the next rows land */
 };
 void rs_walk_init(struct rs_walk *w, const struct rs_catalog *cat, const struct rs_nest *nest,
 	uint64_t skip, uint64_t len);
