@@ -47,6 +47,7 @@ struct rs_attr {
 	enum rs_node_kind kind;
 	uint64_t inode, size;
 	uint32_t mode; /* permission bits only */
+	uint32_t gid;  /* whose group bits these are: of the source; UINT32_MAX when files differ */
 	int64_t mtime_ns;
 	uint32_t nlink;
 };
@@ -63,8 +64,8 @@ bool rs_view_entry(const struct rs_view *v, uint64_t dir, uint64_t i, char *name
 /* rs_view_parent - inode of the parent directory (the root's is itself). */
 uint64_t rs_view_parent(const struct rs_view *v, uint64_t inode);
 /*
- * rs_view_attr - attributes. Directories: at once. Files: RS_MISSING-free only when measured;
- * returns 1 when the image has not been built yet (use rs_view_want), 0 with @out, -1 when it failed.
+ * rs_view_attr - attributes. Directories: at once. Files: 0 with @out once they are measured, 1 while
+ * they are not (use rs_view_want), -1 with the kept reason when their image cannot be built.
  */
 int rs_view_attr(struct rs_view *v, uint64_t inode, struct rs_attr *out, struct rs_err *err);
 
@@ -77,13 +78,20 @@ struct rs_waiter {
 	struct rs_waiter *next, *prev; /* private */
 	uint64_t inode;                /* private */
 };
-/* rs_view_start - start the builder threads (after fork). RS_NOMEM, RS_LIMIT. */
+/* rs_view_start - start the builder threads (after fork). RS_LIMIT when the system has no more. */
 int rs_view_start(struct rs_view *v, struct rs_err *err);
-/* rs_view_want - have the image of a file built; never blocks on I/O. */
+/*
+ * rs_view_want - have the image of a file built; never blocks on I/O. What failed is told again,
+ * except RS_IO and RS_NOMEM, which are tried anew. Before rs_view_start requests only queue up.
+ */
 void rs_view_want(struct rs_view *v, uint64_t inode, struct rs_waiter *w);
 /* rs_view_cancel - take an unanswered waiter back; false when it was or is being answered. */
 bool rs_view_cancel(struct rs_view *v, struct rs_waiter *w);
-/* rs_view_build - build the image in the calling thread (verbs, verify=headers). */
+/*
+ * rs_view_build - build the image in the calling thread (verbs, verify=headers); 0 when it has been
+ * built. Needs no builder. @notes: the remarks on this file, also when it was built by an earlier
+ * call, but not when by a builder.
+ */
 int rs_view_build(struct rs_view *v, uint64_t inode, struct rs_notes *notes, struct rs_err *err);
 
 /*

@@ -1,0 +1,188 @@
+/*
+ * view.c - a view is opened and closed: source, target, their agreement, and which ranks are shown.
+ *
+ * The order is the one in which a user wants to be told: is there a checkpoint, is there a
+ * target, do the options fit both, do the sample's headers fit all of that, and, with
+ * verify=headers, does every file. Nothing is mounted before all of it is answered.
+ * Refuses ranks= and name= that do not fit the target.
+ * Read next: tree.c (inodes and names), build.c (images, threads).
+ */
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "core/view/internal.h"
+
+#define MEMORY_DEFAULT 256000000ull
+#define RANKS_MAX (1ull << 40) /* inode numbers are (rank + 1) << 20 */
+
+/* ------------------------------------------------------------------- shape */
+
+static uint32_t builders(uint32_t asked)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (asked != 0)
+		return (uint32_t)rs_min(asked, RS__BUILDERS_MAX);
+	return cpus < 2 ? 2 : cpus > 8 ? 8 : (uint32_t)cpus;
+}
+
+/* Directories show what SOURCE shows: to a class that may list and search it, all of it. */
+static void derive_dirs(struct rs_view *v)
+{
+	struct rs_identity id = {.mode = 0777};
+
+	if (v->source->dir)
+		id = rs_dir_identity(v->source->dir);
+	v->dir_mode = 0500;
+	if ((id.mode & 0005) == 0005)
+		v->dir_mode |= 0055;
+	else if ((id.mode & 0050) == 0050)
+		v->dir_mode |= 0050;
+	v->dir_gid = id.gid;
+	v->dir_mtime_ns = id.mtime_ns;
+}
+
+static int show_ranks(struct rs_view *v, const char *ranks, struct rs_err *err)
+{
+	uint64_t *list, n;
+
+	if (v->target->n_ranks > RANKS_MAX)
+		return rs_fail(err, RS_LIMIT, "expected at most %llu target ranks, found %" PRIu64,
+			RANKS_MAX, v->target->n_ranks);
+	if (rs__ranks_parse(ranks, v->target->n_ranks, &list, &n, err) < 0)
+		return -1;
+	v->files = rs_alloc(n * sizeof(*v->files), err);
+	for (uint64_t i = 0; v->files && i < n; i++)
+		v->files[i].rank = list[i];
+	v->n_files = v->files ? n : 0;
+	rs_free(list);
+	return v->files ? 0 : -1;
+}
+
+static int choose_name(struct rs_view *v, const char *name, struct rs_err *err)
+{
+	const char *pattern = name ? name : v->target->container_default_name;
+	size_t size = strlen(pattern) + 1;
+
+	if (rs__pattern_check(pattern, v->target->n_ranks, err) < 0)
+		return -1;
+	v->pattern = rs_alloc(size, err);
+	if (!v->pattern)
+		return -1;
+	memcpy(v->pattern, pattern, size);
+	return 0;
+}
+
+int rs__view_new(const struct rs_view_options *opts, struct rs_source *source,
+	struct rs_target *target, struct rs_view **out, struct rs_err *err)
+{
+	struct rs_view *v = rs_alloc(sizeof(*v), err);
+
+	if (!v)
+		return -1;
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->work, NULL);
+	pthread_cond_init(&v->settled, NULL);
+	v->source = source;
+	v->target = target;
+	v->memory = opts->memory ? opts->memory : MEMORY_DEFAULT;
+	v->n_builders = builders(opts->builders);
+	derive_dirs(v);
+	if (show_ranks(v, opts->ranks, err) < 0 || choose_name(v, opts->name, err) < 0) {
+		v->source = NULL; /* still the caller's */
+		v->target = NULL;
+		rs_view_close(v);
+		return -1;
+	}
+	*out = v;
+	return 0;
+}
+
+/* -------------------------------------------------------------------- open */
+
+/* Headers of the sample, then everything that strategies, listing and sample tell. */
+static int agree(struct rs_view *v, struct rs_err *err)
+{
+	uint64_t *ranks = rs_alloc(v->n_files * sizeof(*ranks), err);
+	uint32_t local = UINT32_MAX;
+	int rc;
+
+	if (!ranks)
+		return -1;
+	for (uint64_t i = 0; i < v->n_files; i++) {
+		uint32_t from = rs_target_local(v->target, v->files[i].rank);
+
+		ranks[i] = v->files[i].rank;
+		local = from < local ? from : local;
+	}
+	rc = rs_source_describe(v->source, local, err);
+	if (rc == 0)
+		rc = rs_target_check(v->target, ranks, v->n_files, err);
+	rs_free(ranks);
+	return rc;
+}
+
+int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struct rs_err *err)
+{
+	struct rs_source_options source_opts = opts->source;
+	struct rs_source *source = NULL;
+	struct rs_target *target = NULL;
+	struct rs_view *v = NULL;
+
+	/* The same ranks again need no strategy, so its absence is no error. */
+	if (opts->target.target && strcmp(opts->target.target, "same") == 0)
+		source_opts.any_layout = true;
+	if (rs_source_open(&source_opts, &source, err) < 0)
+		return -1;
+	if (rs_target_open(&opts->target, source, &target, err) < 0 ||
+		rs__view_new(opts, source, target, &v, err) < 0) {
+		if (target)
+			rs_target_close(target);
+		rs_source_close(source);
+		return -1;
+	}
+	if (agree(v, err) < 0 || (opts->proved && rs__view_prove(v, err) < 0)) {
+		rs_view_close(v);
+		return -1;
+	}
+	*out = v;
+	return 0;
+}
+
+static void free_notes(struct rs_notes *notes)
+{
+	if (notes)
+		rs_notes_done(notes);
+	rs_free(notes);
+}
+
+void rs_view_close(struct rs_view *v)
+{
+	if (!v)
+		return;
+	rs__view_stop(v);
+	for (uint64_t i = 0; i < v->n_files; i++) {
+		rs_free(v->files[i].failure);
+		free_notes(v->files[i].notes);
+	}
+	rs_free(v->files);
+	rs_free(v->pattern);
+	if (v->target)
+		rs_target_close(v->target);
+	if (v->source)
+		rs_source_close(v->source);
+	pthread_cond_destroy(&v->settled);
+	pthread_cond_destroy(&v->work);
+	pthread_mutex_destroy(&v->lock);
+	rs_free(v);
+}
+
+struct rs_source *rs_view_source(const struct rs_view *v)
+{
+	return v->source;
+}
+
+struct rs_target *rs_view_target(const struct rs_view *v)
+{
+	return v->target;
+}
