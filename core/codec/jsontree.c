@@ -8,7 +8,6 @@
  */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "reshardfs/codec.h"
@@ -140,11 +139,13 @@ int rs_json_parse(struct rs_str text, const char *file, struct cJSON **out, stru
 bool rs_json_int(const struct cJSON *item, int64_t *out)
 {
 	const double limit = 9007199254740991.0; /* 2^53 - 1 */
+	double value;
 
-	if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) <= limit))
+	if (!cJSON_IsNumber(item))
 		return false;
-	if (item->valuedouble != floor(item->valuedouble))
+	value = item->valuedouble;
+	if (!(value >= -limit && value <= limit) || value != (double)(int64_t)value)
 		return false;
-	*out = (int64_t)item->valuedouble;
+	*out = (int64_t)value;
 	return true;
 }
