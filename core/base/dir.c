@@ -171,7 +171,7 @@ static int fail_in(
 	case EXDEV:
 		return fail_outside(dir, rel, name, err);
 	case ELOOP:
-		if (dir->links && fstatat(dir->fd, rel, &st, 0) < 0)
+		if (dir->links && fstatat(dir->fd, rel, &st, 0) < 0 && errno == ELOOP)
 			return rs_fail(err, RS_CORRUPT,
 				"%s: expected a file, found symbolic links in a loop",
 				RS__PATH(name));
