@@ -84,6 +84,8 @@ struct rs_strategy {
 	uint64_t n_operators;
 	struct rs_placed *params; /* in file order */
 	uint64_t n_params;
+	const struct rs_layout *const *layouts; /* the distinct ones, in order of first use */
+	uint64_t n_layouts;
 	const uint32_t *by_name;  /* indexes of params by (name, stage) */
 	uint32_t n_stages;        /* valid after rs_strategy_check */
 	uint32_t stage_devices;
