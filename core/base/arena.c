@@ -54,7 +54,7 @@ struct rs_arena {
 
 static int fail_nomem(struct rs_err *err, uint64_t bytes)
 {
-	return rs_fail(err, RS_NOMEM, "out of memory: no %" PRIu64 " bytes to be had", bytes);
+	return rs_fail(err, RS_NOMEM, "out of memory: the system refused %" PRIu64 " bytes", bytes);
 }
 
 struct rs_arena *rs_arena_new(uint64_t limit_bytes, struct rs_err *err)
@@ -81,8 +81,7 @@ void rs_arena_free(struct rs_arena *a)
 	rs__free(a);
 }
 
-/* A chunk with room for @bytes at least; it becomes the first unless it is for this request alone.
- */
+/* A chunk with room for @bytes; it becomes the first unless it is for this request alone. */
 static struct chunk *add_chunk(struct rs_arena *a, uint64_t bytes, struct rs_err *err)
 {
 	bool alone = a->chunks && bytes > a->next_size / 2;
@@ -110,12 +109,12 @@ static struct chunk *add_chunk(struct rs_arena *a, uint64_t bytes, struct rs_err
 
 void *rs_arena_alloc(struct rs_arena *a, uint64_t bytes, struct rs_err *err)
 {
-	uint64_t rounded = bytes ? bytes : 1;
+	uint64_t rounded = bytes ? (bytes - 1) / ALIGN * ALIGN + ALIGN : ALIGN;
 	struct chunk *c = a->chunks;
 	void *p;
 
-	if (!rs_add(rounded, ALIGN - 1, &rounded) ||
-		(rounded &= ~(uint64_t)(ALIGN - 1)) > a->limit - a->used) {
+	/* Rounding up wraps only above BYTES_MOST. */
+	if (bytes > BYTES_MOST || rounded > a->limit - a->used) {
 		rs_fail(err, RS_LIMIT,
 			"memory limit of %" PRIu64 " bytes: %" PRIu64 " in use, %" PRIu64
 			" more asked for",
@@ -214,8 +213,7 @@ int rs_grow(void *items, uint64_t *cap, uint64_t need, uint64_t size, struct rs_
 		want = rs_max(want, 2 * *cap);
 	if (!rs_mul(want, size, &bytes) || bytes > BYTES_MOST)
 		return fail_nomem(err, UINT64_MAX);
-	/* @items is the address of a pointer of whatever type; its bytes are a pointer's all the
-	 * same. */
+	/* @items is the address of a pointer of some type, and all of these look the same. */
 	memcpy(&old, items, sizeof(old));
 	grown = rs__realloc(old, bytes ? (size_t)bytes : 1);
 	if (!grown)

@@ -162,6 +162,22 @@ static int fail_outside(
 	return -1;
 }
 
+/* A link was met and not followed: because it cannot end, may not be, or cannot be safely. */
+static int fail_link(
+	const struct rs_dir *dir, const char *rel, const char *name, struct rs_err *err)
+{
+	static const char unsafe[] = "this system cannot keep links inside the checkpoint";
+	struct stat st;
+
+	if (dir->links && fstatat(dir->fd, rel, &st, 0) < 0 && errno == ELOOP)
+		return rs_fail(err, RS_CORRUPT,
+			"%s: expected a file, found symbolic links in a loop", RS__PATH(name));
+	rs_fail(err, RS_CORRUPT, "%s: expected a file, found a symbolic link, and %s",
+		RS__PATH(name), dir->links ? unsafe : "links are refused");
+	return rs_hint(err, "put a copy or a hard link in its place%s",
+		dir->links ? "" : ", or allow links: symlinks=inside");
+}
+
 static int fail_in(
 	const struct rs_dir *dir, const char *rel, const char *name, int sys, struct rs_err *err)
 {
@@ -171,17 +187,7 @@ static int fail_in(
 	case EXDEV:
 		return fail_outside(dir, rel, name, err);
 	case ELOOP:
-		if (dir->links && fstatat(dir->fd, rel, &st, 0) < 0 && errno == ELOOP)
-			return rs_fail(err, RS_CORRUPT,
-				"%s: expected a file, found symbolic links in a loop",
-				RS__PATH(name));
-		rs_fail(err, RS_CORRUPT, "%s: expected a file, found a symbolic link, and %s",
-			RS__PATH(name),
-			dir->links ? "this system cannot keep links from leading outside the "
-				     "checkpoint"
-				   : "links are refused");
-		return rs_hint(err, "put a copy or a hard link in its place%s",
-			dir->links ? "" : ", or allow links: symlinks=inside");
+		return fail_link(dir, rel, name, err);
 	case EAGAIN:
 		return rs_fail_sys(err, sys, "%s: directories were renamed while it was opened",
 			RS__PATH(name));
@@ -216,8 +222,7 @@ int rs_dir_file(const struct rs_dir *dir, const char *rel, const char *name, str
 static int fail_dir(struct rs_err *err, int sys, const char *path)
 {
 	rs_fail_sys(err, sys, "%s: expected a directory that can be read", RS__PATH(path));
-	/* All of these say that there is no checkpoint here for us; the rest is the system's fault.
-	 */
+	/* All of these say that no checkpoint is here for us; others are the system's fault. */
 	if (err && (sys == ENOENT || sys == ENOTDIR || sys == EACCES || sys == ELOOP ||
 			   sys == ENAMETOOLONG))
 		err->code = RS_MISSING;

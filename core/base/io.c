@@ -57,6 +57,7 @@ int rs__fail_open(struct rs_err *err, int sys, const char *name)
 	switch (sys) {
 	case ENOENT:
 	case ENOTDIR:
+	case ENAMETOOLONG:
 		rs_fail_sys(err, sys, "%s: expected a file", RS__PATH(name));
 		if (err)
 			err->code = RS_MISSING;

@@ -49,8 +49,7 @@ int rs_fail(struct rs_err *err, enum rs_code code, const char *fmt, ...)
 int rs_fail_sys(struct rs_err *err, int sys, const char *fmt, ...)
 	__attribute__((cold, format(printf, 3, 4)));
 /* rs_hint - set the hint of a filled error; returns -1. */
-int rs_hint(struct rs_err *err, const char *fmt, ...)
-	__attribute__((cold, format(printf, 2, 3)));
+int rs_hint(struct rs_err *err, const char *fmt, ...) __attribute__((cold, format(printf, 2, 3)));
 /* rs_err_prefix - put "text: " before the message; returns -1. */
 int rs_err_prefix(struct rs_err *err, const char *fmt, ...)
 	__attribute__((cold, format(printf, 2, 3)));
@@ -204,12 +203,12 @@ void rs_file_close(struct rs_file *file);
  * enough (id.size), which callers guarantee by checking @off + @len against file->size first.
  * Threads: any.
  */
-int rs_file_read(const struct rs_file *file, uint64_t off, void *buf, uint64_t len,
-	struct rs_err *err);
+int rs_file_read(
+	const struct rs_file *file, uint64_t off, void *buf, uint64_t len, struct rs_err *err);
 /*
  * rs_file_check - RS_CHANGED when the open file is no longer what it was when opened: inode, size,
- * mtime or ctime differ. A ctime that moved along with mode, owner or number of links tells of those
- * and not of the content, so a file that is deleted or closed to others keeps serving.
+ * mtime or ctime differ. A ctime that moved along with mode, owner or number of links tells of
+ * those and not of the content, so a file that is deleted or closed to others keeps serving.
  */
 int rs_file_check(const struct rs_file *file, struct rs_err *err);
 
@@ -225,8 +224,8 @@ struct rs_dir;
  * Errors: RS_MISSING (no such directory, not a directory), RS_IO, RS_USAGE (@beneath does not
  * contain @path).
  */
-int rs_dir_open(const char *path, const char *beneath, bool links, struct rs_dir **out,
-	struct rs_err *err);
+int rs_dir_open(
+	const char *path, const char *beneath, bool links, struct rs_dir **out, struct rs_err *err);
 void rs_dir_close(struct rs_dir *dir);
 const char *rs_dir_path(const struct rs_dir *dir); /* as given to rs_dir_open */
 struct rs_identity rs_dir_identity(const struct rs_dir *dir);
@@ -266,7 +265,7 @@ struct rs_rows {
  * rs_io_gather - copy the rows from @file to @dst (count * width bytes, contiguous).
  * Allocates nothing. Errors: RS_IO, RS_CHANGED. Threads: any.
  */
-int rs_io_gather(const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst,
-	struct rs_err *err);
+int rs_io_gather(
+	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err);
 
 #endif
