@@ -115,6 +115,55 @@ struct rs_box rs_grid_box(const struct rs_grid *g, const struct rs_shape *shape,
 	return box;
 }
 
+/* The cells [lo, hi) along @axis that may meet the box, which has elements. */
+static void cell_range(const struct rs_grid *g, const struct rs_shape *shape,
+	const struct rs_box *box, uint32_t axis, uint32_t *lo, uint32_t *hi)
+{
+	uint64_t end = box->origin[axis] + box->len[axis];
+
+	*lo = 0;
+	*hi = g->cuts[axis];
+	if (axis == 0 && g->fields > 1)
+		return;
+	if (axis == 0 && g->edges) {
+		while (*lo + 1 < *hi && g->edges[*lo + 1] <= box->origin[0])
+			++*lo;
+		while (*hi - 1 > *lo && g->edges[*hi - 1] >= end)
+			--*hi;
+		return;
+	}
+	uint64_t len = shape->dims[axis] / g->cuts[axis];
+	*lo = (uint32_t)(box->origin[axis] / len);
+	*hi = (uint32_t)((end - 1) / len) + 1;
+}
+
+int rs_grid_meet(const struct rs_grid *g, const struct rs_shape *shape, const struct rs_box *box,
+	rs_cell_fn visit, void *arg, struct rs_err *err)
+{
+	uint32_t lo[RS_MAX_AXES], hi[RS_MAX_AXES], at[RS_MAX_AXES];
+
+	if (rs_box_count(box) == 0)
+		return 0;
+	for (uint32_t a = 0; a < g->n_axes; a++) {
+		cell_range(g, shape, box, a, &lo[a], &hi[a]);
+		at[a] = lo[a];
+	}
+	for (;;) {
+		uint32_t cell = 0, a = g->n_axes;
+		for (uint32_t i = 0; i < g->n_axes; i++)
+			cell = cell * g->cuts[i] + at[i];
+		int stop = visit(arg, cell, err);
+		if (stop)
+			return stop;
+		while (a > 0 && ++at[a - 1] == hi[a - 1]) { /* count up, last axis fastest */
+			at[a - 1] = lo[a - 1];
+			a--;
+		}
+		if (a == 0)
+			return 0;
+	}
+}
+
 void rs_piece_row_major(struct rs_piece *p)
 {
 	uint64_t step = 1;

@@ -113,57 +113,19 @@ static int visit_cell(struct rs_catalog *c, const struct rs_tensor *t, uint32_t 
 	return 0;
 }
 
-/* The cells [lo, hi) along @axis that may meet the box; never empty ranges for a box with elements.
- */
-static void cell_range(const struct rs_tensor *t, const struct rs_box *box, uint32_t axis,
-	uint32_t *lo, uint32_t *hi)
+struct asking {
+	struct rs_catalog *cat;
+	const struct rs_tensor *tensor;
+	const struct rs_box *box;
+	uint32_t prefer;
+	rs_piece_fn visit;
+	void *arg;
+};
+
+static int ask_cell(void *arg, uint32_t cell, struct rs_err *err)
 {
-	const struct rs_grid *g = t->grid;
-	uint64_t end = box->origin[axis] + box->len[axis];
-
-	*lo = 0;
-	*hi = g->cuts[axis];
-	if (axis == 0 && g->fields > 1)
-		return;
-	if (axis == 0 && g->edges) {
-		while (*lo + 1 < *hi && g->edges[*lo + 1] <= box->origin[0])
-			++*lo;
-		while (*hi - 1 > *lo && g->edges[*hi - 1] >= end)
-			--*hi;
-		return;
-	}
-	uint64_t len = t->shape.dims[axis] / g->cuts[axis];
-	*lo = (uint32_t)(box->origin[axis] / len);
-	*hi = (uint32_t)((end - 1) / len) + 1;
-}
-
-static int grid_pieces(struct rs_catalog *c, const struct rs_tensor *t, const struct rs_box *box,
-	uint32_t prefer, rs_piece_fn visit, void *arg, struct rs_err *err)
-{
-	const struct rs_grid *g = t->grid;
-	uint32_t lo[RS_MAX_AXES], hi[RS_MAX_AXES], at[RS_MAX_AXES];
-
-	if (rs_box_count(box) == 0)
-		return 0;
-	for (uint32_t a = 0; a < g->n_axes; a++) {
-		cell_range(t, box, a, &lo[a], &hi[a]);
-		at[a] = lo[a];
-	}
-	for (;;) {
-		uint32_t cell = 0;
-		for (uint32_t a = 0; a < g->n_axes; a++)
-			cell = cell * g->cuts[a] + at[a];
-		int stop = visit_cell(c, t, cell, box, prefer, visit, arg, err);
-		if (stop)
-			return stop;
-		uint32_t a = g->n_axes; /* count up, last axis fastest */
-		while (a > 0 && ++at[a - 1] == hi[a - 1]) {
-			at[a - 1] = lo[a - 1];
-			a--;
-		}
-		if (a == 0)
-			return 0;
-	}
+	const struct asking *q = arg;
+	return visit_cell(q->cat, q->tensor, cell, q->box, q->prefer, q->visit, q->arg, err);
 }
 
 /* Of pieces with equal boxes (replicas) only the first counts. */
@@ -192,6 +154,7 @@ static int listed_pieces(const struct rs_tensor *t, const struct rs_box *box, rs
 int rs_catalog_pieces(struct rs_catalog *c, const struct rs_tensor *t, const struct rs_box *box,
 	uint32_t prefer, rs_piece_fn visit, void *arg, struct rs_err *err)
 {
-	return t->grid ? grid_pieces(c, t, box, prefer, visit, arg, err)
+	struct asking q = {c, t, box, prefer, visit, arg};
+	return t->grid ? rs_grid_meet(t->grid, &t->shape, box, ask_cell, &q, err)
 		       : listed_pieces(t, box, visit, arg, err);
 }

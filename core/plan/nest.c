@@ -149,7 +149,7 @@ static int single(struct builder *b, uint32_t slot, uint32_t axis, uint64_t p, u
 	const struct rs_shape *shape = &b->blocks->shape;
 	struct copy copy;
 	struct rs_run run = {0};
-	uint32_t number, next = slot;
+	uint32_t number = 0, next = slot;
 
 	for (uint32_t a = axis + 1; a < shape->n_axes; a++)
 		if (block->box.origin[a] != 0 || block->box.len[a] != shape->dims[a]) {

@@ -178,6 +178,15 @@ int rs_grid_whole(const struct rs_grid *g, const struct rs_shape *slice, uint32_
 struct rs_box rs_grid_box(const struct rs_grid *g, const struct rs_shape *shape, uint32_t cell,
 	uint32_t field, struct rs_box *at);
 
+/*
+ * rs_grid_meet - the cells of a tensor of @shape (that fits) whose boxes may meet @box, in row-major
+ * order; with fields every cell along axis 0 counts. A box without elements meets none.
+ * @visit: non-zero stops and is returned.
+ */
+typedef int (*rs_cell_fn)(void *arg, uint32_t cell, struct rs_err *err);
+int rs_grid_meet(const struct rs_grid *g, const struct rs_shape *shape, const struct rs_box *box,
+	rs_cell_fn visit, void *arg, struct rs_err *err);
+
 /* A logical tensor: cut by a grid over consecutive units, or listed piece by piece. */
 struct rs_tensor {
 	struct rs_str name;

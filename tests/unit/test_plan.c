@@ -41,7 +41,8 @@ struct stored {
 	int64_t split[MAX_RANKS];
 	struct rs_shape whole;
 	uint32_t devices, element_bytes, shards;
-	uint32_t cuts[RS_MAX_AXES]; /* by the map alone */
+	uint32_t cuts[RS_MAX_AXES];                               /* by the map alone */
+	uint32_t piece[MAX_RANKS][RS_MAX_AXES], shard[MAX_RANKS]; /* of each rank, once drawn */
 	struct rs_shape slice[MAX_RANKS];
 	uint8_t *content[MAX_RANKS]; /* NULL: the rank does not store it */
 	bool absent[MAX_RANKS];      /* no directory */
@@ -227,14 +228,11 @@ static bool row_in(const struct stored *s, uint32_t rank, uint64_t row, uint32_t
 /* Does @rank hold element @at of the whole tensor? @local gets its place in the slice. */
 static bool holds(const struct stored *s, uint32_t rank, const uint64_t *at, uint64_t *local)
 {
-	uint32_t index[RS_MAX_AXES] = {0};
-
-	pieces_of(s, rank, index);
 	for (uint32_t a = 0; a < s->whole.n_axes; a++) {
-		uint32_t pieces = s->cuts[a], piece = index[a];
+		uint32_t pieces = s->cuts[a], piece = s->piece[rank][a];
 		if (a == 0) {
 			pieces *= s->shards;
-			piece = piece * s->shards + shard_of(s, rank);
+			piece = piece * s->shards + s->shard[rank];
 			if (!row_in(s, rank, at[0], piece, pieces, &local[0]))
 				return false;
 			continue;
@@ -250,15 +248,15 @@ static bool holds(const struct stored *s, uint32_t rank, const uint64_t *at, uin
 static void make_slice(struct stored *s, uint32_t rank)
 {
 	uint64_t at[RS_MAX_AXES] = {0}, local[RS_MAX_AXES] = {0}, elements, count;
-	uint32_t index[RS_MAX_AXES] = {0};
 
 	s->slice[rank] = s->whole;
-	pieces_of(s, rank, index);
+	pieces_of(s, rank, s->piece[rank]);
+	s->shard[rank] = shard_of(s, rank);
 	for (uint32_t a = 0; a < s->whole.n_axes; a++)
 		s->slice[rank].dims[a] /= s->cuts[a] * (a == 0 ? s->shards : 1);
 	if (s->layout.n_split)
 		s->slice[rank].dims[0] =
-			(uint64_t)s->split[index[0] * s->shards + shard_of(s, rank)];
+			(uint64_t)s->split[s->piece[rank][0] * s->shards + s->shard[rank]];
 	assert_true(rs_shape_count(&s->slice[rank], &elements));
 	assert_true(rs_shape_count(&s->whole, &count));
 	s->content[rank] = calloc(elements * s->element_bytes + 1, 1);
