@@ -2,7 +2,7 @@
 
 RESHARDFS names the program (default build/release/reshardfs). Where FUSE cannot be used every test
 that needs a mount is skipped and says so; REQUIRE_FUSE=1 makes that a failure. QUICK=1 asks for
-fewer random cases, for slow builds with sanitizers.
+fewer random cases, for slow builds with sanitizers; SEED=N repeats a run.
 """
 import contextlib
 import importlib
@@ -21,6 +21,8 @@ sys.path.insert(0, str(REPO / "tests" / "lib"))
 SHARED = REPO.parent / "shared"  # test data that is not part of the project; may be absent
 PROGRAM = os.path.abspath(os.environ.get("RESHARDFS") or REPO / "build/release/reshardfs")
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
+# Random cases are drawn from this; the header of a run prints it, SEED=N repeats the run.
+SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 31))
 SANITIZER = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
 
@@ -35,7 +37,7 @@ def fuse_missing():
 
 def pytest_report_header():
     lack = fuse_missing()
-    return ["program: %s" % PROGRAM] + (["NO MOUNT IS TESTED HERE: %s" % lack] if lack else [])
+    return ["program: %s, SEED=%d" % (PROGRAM, SEED)] + (["NO MOUNT IS TESTED HERE: %s" % lack] if lack else [])
 
 
 def pytest_collection_modifyitems(items):
@@ -141,11 +143,3 @@ def oracle():
         pytest.skip("%s is not there" % root)
     sys.path.insert(0, str(root))
     return importlib.import_module("mindspore_oracle"), importlib.import_module("mindspore_generate")
-
-
-@pytest.fixture(scope="session")
-def seed():
-    """SEED=N repeats a run."""
-    value = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 31))
-    print("\nseed: SEED=%d" % value)
-    return value
