@@ -17,6 +17,7 @@
 
 static struct {
 	_Atomic uint64_t allocs, alloc_n, reads, read_n;
+	_Atomic int64_t live;
 	atomic_int kind, openat2_sys;
 	atomic_bool always, hit;
 } fault;
@@ -60,6 +61,11 @@ bool fault_hit(void)
 	return fault.hit;
 }
 
+int64_t fault_live(void)
+{
+	return fault.live;
+}
+
 uint64_t fault_allocs(void)
 {
 	return fault.allocs;
@@ -80,16 +86,23 @@ static bool alloc_strikes(void)
 
 void *rs__calloc(size_t bytes)
 {
-	return alloc_strikes() ? NULL : calloc(1, bytes);
+	void *p = alloc_strikes() ? NULL : calloc(1, bytes);
+
+	fault.live += p != NULL;
+	return p;
 }
 
 void *rs__realloc(void *p, size_t bytes)
 {
-	return alloc_strikes() ? NULL : realloc(p, bytes);
+	void *grown = alloc_strikes() ? NULL : realloc(p, bytes);
+
+	fault.live += !p && grown;
+	return grown;
 }
 
 void rs__free(void *p)
 {
+	fault.live -= p != NULL;
 	free(p);
 }
 

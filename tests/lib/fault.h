@@ -36,6 +36,7 @@ void fault_openat2(int sys);
 void fault_clear(void);
 /* fault_hit - whether the fault has struck since it was set. */
 bool fault_hit(void);
+int64_t fault_live(void);    /* blocks allocated and not freed, of all time */
 uint64_t fault_allocs(void); /* allocations since fault_alloc or fault_clear */
 uint64_t fault_reads(void);  /* reads since fault_read or fault_clear */
 
