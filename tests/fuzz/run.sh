@@ -17,7 +17,7 @@ for f in tests/fuzz/fuzz_*.c; do
 	names="$names $name"
 	bins="$bins build/fuzz/tests/fuzz_$name"
 done
-make --no-print-directory CC=clang B=fuzz $bins
+make -s --no-print-directory CC=clang B=fuzz $bins
 
 # One harness from start to verdict; its one line goes to NAME.result.
 fuzz() {
