@@ -1,0 +1,30 @@
+/*
+ * internal.h - what the kinds of targets share.
+ */
+#ifndef RESHARDFS_CORE_TARGET_INTERNAL_H
+#define RESHARDFS_CORE_TARGET_INTERNAL_H
+
+#include "reshardfs/target.h"
+
+extern const struct rs_target_ops rs__target_full;     /* cut.c: one rank, whole tensors */
+extern const struct rs_target_ops rs__target_same;     /* same.c */
+extern const struct rs_target_ops rs__target_strategy; /* cut.c: a MindSpore strategy */
+
+/* A list under construction: a growing array of the arena that doubles. */
+struct rs__list {
+	struct rs_arena *arena;
+	struct rs_wanted *items;
+	uint64_t n, cap;
+};
+int rs__list_add(struct rs__list *l, const struct rs_wanted *w, struct rs_err *err);
+/* rs__list_entry - add a stored entry as it is: an anonymous tensor of one piece. */
+int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err);
+
+/*
+ * rs__missing_rank - the error for a source rank whose directory is not there; names all that are.
+ * Returns -1.
+ */
+int rs__missing_rank(
+	const struct rs_target *t, uint64_t rank, uint64_t wanted_by, struct rs_err *err);
+
+#endif

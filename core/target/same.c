@@ -1,0 +1,103 @@
+/*
+ * same.c - target=same: each rank as its source file stores it, perhaps in another container.
+ *
+ * Nothing is cut or joined, so no strategy is needed. In the same container the file is served as
+ * it is, byte for byte, checksum trailer included; several files of one rank (select=merge) and a
+ * change of container go through the table of entries.
+ */
+#include "core/target/internal.h"
+
+#include <inttypes.h>
+
+static bool is_same(const char *target)
+{
+	return strcmp(target, "same") == 0;
+}
+
+static int open_same(struct rs_target *t, struct rs_err *err)
+{
+	(void)err;
+	t->n_ranks = t->source->n_ranks;
+	t->mindspore = true;
+	return 0;
+}
+
+static uint32_t unit_of(const struct rs_target *t, uint64_t rank, struct rs_err *err)
+{
+	uint32_t unit = rs_catalog_rank_unit(t->source->cat, rank);
+	if (unit == RS_NO_UNIT)
+		rs__missing_rank(t, rank, rank, err);
+	return unit;
+}
+
+static int check_same(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (unit_of(t, ranks[i], err) == RS_NO_UNIT)
+			return -1;
+	return 0;
+}
+
+static int needs_same(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_t *source_ranks)
+{
+	if (unit_of(t, rank, err) == RS_NO_UNIT)
+		return -1;
+	source_ranks[rank] = 1;
+	return 0;
+}
+
+/* The file as one entry of bytes. */
+static int add_raw(struct rs__list *list, const struct rs_target *t, uint32_t unit,
+	const struct rs_table *table, struct rs_err *err)
+{
+	const struct rs_unit *u = rs_catalog_unit(t->source->cat, unit);
+	struct rs_entry *e = RS_NEW(list->arena, struct rs_entry, err);
+	struct rs_span *span = RS_NEW(list->arena, struct rs_span, err);
+
+	if (!e || !span)
+		return -1;
+	*span = (struct rs_span){.file = 0, .len = table->file_bytes[0]};
+	*e = (struct rs_entry){
+		.name = rs_str(rs_catalog_file_info(t->source->cat, u->first_file)->path),
+		.dtype = RS_DT_U8,
+		.shape = {.n_axes = 1, .dims = {span->len}},
+		.bytes = span->len,
+		.n_spans = 1,
+		.spans = span,
+	};
+	return rs__list_entry(list, unit, e, err);
+}
+
+static int list_same(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
+	struct rs_list *out, struct rs_notes *notes, struct rs_err *err)
+{
+	struct rs__list list = {.arena = arena};
+	uint32_t unit = unit_of(t, rank, err);
+	(void)notes;
+
+	if (unit == RS_NO_UNIT)
+		return -1;
+	const struct rs_table *table = rs_catalog_table(t->source->cat, unit, err);
+	if (!table)
+		return -1;
+	out->raw = table->n_files == 1 && strcmp(t->container, t->source->container) == 0;
+	if (out->raw && add_raw(&list, t, unit, table, err) < 0)
+		return -1;
+	for (uint64_t i = 0; !out->raw && i < table->n_entries; i++)
+		if (rs__list_entry(&list, unit, &table->entries[i], err) < 0)
+			return -1;
+	out->items = list.items;
+	out->n = list.n;
+	out->meta = table->meta;
+	out->n_meta = table->n_meta;
+	return 0;
+}
+
+const struct rs_target_ops rs__target_same = {
+	.name = "same",
+	.is = is_same,
+	.open = open_same,
+	.check = check_same,
+	.needs = needs_same,
+	.list = list_same,
+};
