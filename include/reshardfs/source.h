@@ -34,6 +34,7 @@ struct rs_source {
 	const struct rs_source_ops *ops;
 	struct rs_source_options opts; /* strings are copies */
 	struct rs_dir *dir;      /* SOURCE, or the directory of the file SOURCE */
+	const char *file;        /* name of SOURCE in dir when it is a file, else NULL */
 	struct rs_catalog *cat;
 	struct rs_strategy *strategy; /* NULL: none found, or none needed */
 	const char *container; /* "ckpt" or "safetensors": how the data files are written */

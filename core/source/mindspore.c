@@ -1,0 +1,371 @@
+/*
+ * mindspore.c - MindSpore rank trees as a source: rank_N directories plus the strategy that cut
+ * them, or one file of whole tensors.
+ *
+ * Opening lists names and reads strategies; no checkpoint header is read until describe
+ * (mindspore_describe.c). Refuses several ranks without a strategy, strategies in two places that
+ * disagree, and trees that lack a whole stage. Single missing ranks are only noted: whether they
+ * matter depends on the target. Format: docs/formats/mindspore.md. Next: mindspore_dir.c.
+ */
+#include "core/source/mindspore.h"
+#include "core/source/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* A file's path in the catalog, and what it is called in messages: with SOURCE in front. */
+struct name {
+	const char *path, *shown;
+};
+struct mindspore {
+	struct rs_source *src;
+	struct name *names; /* by path; in the arena of the catalog */
+	uint64_t n_names;
+};
+
+/* ------------------------------------------------------------------------ probing */
+
+#define PROBE_MAX_BYTES (UINT64_C(64) << 20)
+
+static int probe(const struct rs_dir *dir, const char *file)
+{
+	struct rs_arena *scratch;
+	struct rs_dirent *entries;
+	uint64_t n, rank;
+	int bid = 0;
+
+	if (file)
+		return rs__ms_container(rs_str(file)) ? 60 : 0;
+	scratch = rs_arena_new(PROBE_MAX_BYTES, NULL);
+	if (scratch && rs_dir_list(dir, "", scratch, &entries, &n, NULL) == 0)
+		for (uint64_t i = 0; i < n; i++) {
+			if (entries[i].kind == RS_KIND_DIR &&
+				rs__ms_rank_of(entries[i].name, &rank))
+				bid = 90;
+			else if (bid == 0 && entries[i].kind != RS_KIND_DIR &&
+				 rs__ms_container(entries[i].name))
+				bid = 40;
+		}
+	rs_arena_free(scratch);
+	return bid;
+}
+
+/* ---------------------------------------------------------------- the loader */
+
+static int by_path(const void *a, const void *b)
+{
+	const struct name *x = a, *y = b;
+	return strcmp(x->path, y->path);
+}
+
+static int open_file(void *self, const char *path, struct rs_file *out, struct rs_err *err)
+{
+	const struct mindspore *ms = self;
+	const struct name key = {.path = path};
+	const struct name *name =
+		bsearch(&key, ms->names, ms->n_names, sizeof(*ms->names), by_path);
+	const char *shown = name ? name->shown : path;
+
+	return rs_dir_file(ms->src->dir, path[0] ? path : ms->src->file, shown, out, err);
+}
+
+static int load_file(const struct mindspore *ms, const struct rs_file *file, struct rs_table **out,
+	struct rs_err *err)
+{
+	int status = strcmp(ms->src->container, "ckpt") == 0
+			     ? rs_ckpt_header(file, out, err)
+			     : rs_safetensors_header(file, out, err);
+	if (status < 0)
+		return -1;
+	/* The header was read while somebody may have been writing: it must belong to this state.
+	 */
+	if (rs_file_check(file, err) == 0 && (*out)->file_bytes[0] == file->size)
+		return 0;
+	if ((*out)->file_bytes[0] != file->size)
+		(void)rs_fail(err, RS_CORRUPT,
+			"%s: expected %" PRIu64 " bytes by its header, found %" PRIu64, file->name,
+			(*out)->file_bytes[0], file->size);
+	rs_arena_free((*out)->arena);
+	return -1;
+}
+
+static int load_unit(void *self, const struct rs_unit *unit, const struct rs_file *const *files,
+	struct rs_table **out, struct rs_err *err)
+{
+	const struct mindspore *ms = self;
+	struct rs_table **parts = rs_alloc(unit->n_files * sizeof(struct rs_table *), err);
+	uint32_t n = 0;
+	int status = -1;
+
+	if (!parts)
+		return -1;
+	while (n < unit->n_files && load_file(ms, files[n], &parts[n], err) == 0)
+		n++;
+	if (n == unit->n_files) {
+		status = rs_table_join(parts, n, out, err);
+		n = 0; /* taken over */
+	}
+	while (n > 0)
+		rs_arena_free(parts[--n]->arena);
+	rs_free(parts);
+	return status;
+}
+
+/* ------------------------------------------------------------------ the strategy */
+
+static int find_strategy(struct rs_source *src, const struct rs__ms_tree *tree, struct rs_err *err)
+{
+	struct rs_strategy *beside = NULL, *below = NULL;
+	struct rs_err why = {0};
+
+	if (src->opts.strategy)
+		return rs_strategy_read(src->opts.strategy, &src->strategy, err);
+	if (src->file)
+		return 0;
+	if (rs_strategy_read_dir(src->dir, "", &beside, err) < 0)
+		return -1;
+	src->strategy = beside;
+	if (!tree->strategy_dir)
+		return 0;
+	if (rs_strategy_read_dir(src->dir, "strategy", &below, err) < 0)
+		return -1;
+	if (!beside) {
+		src->strategy = below;
+		return 0;
+	}
+	int same = below ? rs_strategy_same(beside, below, &why) : 0;
+	rs_strategy_free(below);
+	if (same == 0)
+		return 0;
+	(void)rs_fail(err, RS_USAGE, "%s: the strategies there and in strategy/ disagree: %s",
+		src->opts.path, why.msg);
+	return rs_hint(err, "say which one wrote the files: -o src_strategy=PATH");
+}
+
+static int refuse_no_strategy(
+	const struct rs_source *src, const struct rs__ms_tree *tree, struct rs_err *err)
+{
+	char path[4096];
+	struct stat st;
+	int len = snprintf(path, sizeof(path), "%s/../strategy", src->opts.path);
+
+	(void)rs_fail(err, RS_USAGE,
+		"%s: %" PRIu64 " rank directories (%s%s) and no strategy file: nothing tells how "
+		"the tensors are cut",
+		src->opts.path, tree->n_ranks, RS_SHOW(rs_str(tree->ranks[0].name)),
+		tree->n_ranks > 1 ? ", ..." : "");
+	/* Nothing outside SOURCE is read unasked, but it may be proposed. */
+	if (len > 0 && (size_t)len < sizeof(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return rs_hint(err, "there is one beside it: -o src_strategy=%s", path);
+	return rs_hint(err, "give the strategy that wrote them: -o src_strategy=PATH");
+}
+
+/* How many stages and devices there are, from the strategy or the lack of one. */
+static int find_mesh(struct rs_source *src, const struct rs__ms_tree *tree, uint32_t *n_stages,
+	uint32_t *devices, struct rs_err *err)
+{
+	uint64_t highest = tree->ranks[tree->n_ranks - 1].rank;
+
+	*n_stages = *devices = 1;
+	if (src->strategy) {
+		if (rs_strategy_check(src->strategy, err) < 0)
+			return -1;
+		*n_stages = src->strategy->n_stages;
+		*devices = src->strategy->stage_devices;
+	} else if (highest > 0 && !src->opts.any_layout) {
+		return refuse_no_strategy(src, tree, err);
+	} else if (highest >= RS_MAX_CELLS) {
+		return rs_fail(err, RS_LIMIT, "%s: rank %" PRIu64 ", the limit is %u ranks",
+			src->opts.path, highest, RS_MAX_CELLS);
+	} else {
+		*devices = (uint32_t)highest + 1;
+	}
+	src->n_ranks = (uint64_t)*n_stages * *devices;
+	if (src->n_ranks > RS_MAX_CELLS)
+		return rs_fail(err, RS_LIMIT, "%s: %" PRIu64 " ranks, the limit is %u",
+			src->strategy->path, src->n_ranks, RS_MAX_CELLS);
+	return 0;
+}
+
+/* ------------------------------------------------------------------- ranks and units */
+
+static int add_names(struct mindspore *ms, const struct rs__ms_rank *rank, struct rs_err *err)
+{
+	for (uint32_t i = 0; i < rank->n_files; i++) {
+		const char *path = rank->files[i].path, *source = ms->src->opts.path;
+		size_t len = strlen(source);
+		const char *slash = len && source[len - 1] == '/' ? "" : "/";
+		const char *shown = path[0] ? rs_arena_printf(rs_catalog_arena(ms->src->cat), err,
+						      "%s%s%s", source, slash, path)
+					    : source;
+		if (!shown)
+			return -1;
+		ms->names[ms->n_names++] = (struct name){path, shown};
+	}
+	return 0;
+}
+
+/* Units of the ranks that the strategy knows; others are foreign. */
+static int add_units(
+	struct mindspore *ms, struct rs__ms_tree *tree, uint32_t *units, struct rs_err *err)
+{
+	struct rs_source *src = ms->src;
+	uint64_t n_files = 0;
+
+	for (uint64_t i = 0; i < tree->n_ranks; i++)
+		n_files += tree->ranks[i].n_files;
+	ms->names = RS_NEW_N(rs_catalog_arena(src->cat), struct name, n_files, err);
+	if (!ms->names)
+		return -1;
+	for (uint64_t r = 0; r < src->n_ranks; r++)
+		units[r] = RS_NO_UNIT;
+	for (uint64_t i = 0; i < tree->n_ranks; i++) {
+		const struct rs__ms_rank *rank = &tree->ranks[i];
+		if (rank->rank >= src->n_ranks) {
+			rs_note(rs_catalog_notes(src->cat),
+				"%s is left out: the strategy has ranks 0 to %" PRIu64,
+				RS_SHOW(rs_str(rank->name)), src->n_ranks - 1);
+			if (rs__ms_foreign(src, tree, "", rs_str(rank->name),
+				    "a rank that the strategy does not have", err) < 0)
+				return -1;
+			continue;
+		}
+		if (rank->n_files == 0) {
+			rs_note(rs_catalog_notes(src->cat), "%s holds no checkpoint file%s",
+				RS_SHOW(rs_str(rank->name)),
+				src->opts.select ? " that select= chooses" : "");
+			continue;
+		}
+		if (rs_catalog_add_unit(src->cat, rank->name, rank->files, rank->n_files,
+			    &units[rank->rank], err) < 0 ||
+			add_names(ms, rank, err) < 0)
+			return -1;
+	}
+	if (ms->n_names)
+		qsort(ms->names, ms->n_names, sizeof(*ms->names), by_path);
+	return 0;
+}
+
+/* "0-3, 6-7": the ranks in [begin, end) that are there, or that are not; cut to @size. */
+static const char *show_ranks(
+	const uint32_t *units, uint64_t begin, uint64_t end, bool there, char *buf, size_t size)
+{
+	size_t at = 0;
+
+	buf[0] = 0;
+	for (uint64_t r = begin; r < end; r++) {
+		uint64_t first = r;
+		if ((units[r] != RS_NO_UNIT) != there)
+			continue;
+		while (r + 1 < end && (units[r + 1] != RS_NO_UNIT) == there)
+			r++;
+		if (at + 48 > size) {
+			(void)snprintf(buf + at, size - at, ", ...");
+			break;
+		}
+		at += (size_t)snprintf(buf + at, size - at, "%s%" PRIu64, at ? ", " : "", first);
+		if (r > first)
+			at += (size_t)snprintf(buf + at, size - at, "-%" PRIu64, r);
+	}
+	return buf[0] ? buf : "none";
+}
+
+static int refuse_missing(const struct rs_source *src, const uint32_t *units, uint64_t begin,
+	uint64_t end, const char *what, struct rs_err *err)
+{
+	char found[128];
+
+	(void)rs_fail(err, RS_MISSING,
+		"%s: %s missing (expected rank_%" PRIu64 "/*.%s to rank_%" PRIu64
+		"/*.%s, found ranks %s)",
+		src->opts.path, what, begin, src->container, end - 1, src->container,
+		show_ranks(units, 0, src->n_ranks, true, found, sizeof(found)));
+	return rs_hint(err, "on another node? gather the directories first; is the strategy of "
+			    "another run?");
+}
+
+/*
+ * A missing rank may have replicas; a missing stage has none, and without any rank there is
+ * nothing to look at.
+ */
+static int check_ranks(const struct rs_source *src, const uint32_t *units, uint32_t n_stages,
+	uint32_t devices, struct rs_err *err)
+{
+	char absent[128], what[64];
+	uint64_t n_absent = 0;
+
+	for (uint32_t stage = 0; stage < n_stages; stage++) {
+		uint64_t begin = (uint64_t)stage * devices, end = begin + devices, missing = 0;
+		for (uint64_t r = begin; r < end; r++)
+			missing += units[r] == RS_NO_UNIT;
+		(void)snprintf(what, sizeof(what), "all ranks of stage %" PRIu32, stage);
+		if (missing == devices)
+			return refuse_missing(src, units, begin, end, what, err);
+		n_absent += missing;
+	}
+	if (n_absent)
+		rs_note(rs_catalog_notes(src->cat),
+			"%" PRIu64 " of %" PRIu64 " ranks missing: %s (expected rank_N/*.%s)",
+			n_absent, src->n_ranks,
+			show_ranks(units, 0, src->n_ranks, false, absent, sizeof(absent)),
+			src->container);
+	return 0;
+}
+
+static int keep_foreign(struct rs_source *src, const struct rs__ms_tree *tree, struct rs_err *err)
+{
+	src->foreign =
+		RS_NEW_N(rs_catalog_arena(src->cat), struct rs_foreign, tree->n_foreign, err);
+	if (!src->foreign)
+		return -1;
+	if (tree->n_foreign)
+		memcpy(src->foreign, tree->foreign, tree->n_foreign * sizeof(*src->foreign));
+	src->n_foreign = tree->n_foreign;
+	return 0;
+}
+
+static int fit(struct mindspore *ms, struct rs__ms_tree *tree, struct rs_err *err)
+{
+	struct rs_source *src = ms->src;
+	uint32_t n_stages, devices, *units;
+	int status = -1;
+
+	if (find_strategy(src, tree, err) < 0 || find_mesh(src, tree, &n_stages, &devices, err) < 0)
+		return -1;
+	units = rs_alloc(src->n_ranks * sizeof(*units), err);
+	if (units && add_units(ms, tree, units, err) == 0 &&
+		check_ranks(src, units, n_stages, devices, err) == 0 &&
+		rs_catalog_set_ranks(src->cat, units, n_stages, devices, err) == 0)
+		status = keep_foreign(src, tree, err);
+	rs_free(units);
+	return status;
+}
+
+static int list(struct rs_source *src, struct rs_err *err)
+{
+	struct mindspore *ms = RS_NEW(rs_catalog_arena(src->cat), struct mindspore, err);
+	struct rs__ms_tree tree = {0};
+	int status = -1;
+
+	if (!ms)
+		return -1;
+	ms->src = src;
+	src->priv = ms;
+	rs_catalog_set_loader(
+		src->cat, (struct rs_loader){.open = open_file, .load = load_unit, .self = ms});
+	if (rs__ms_list(src, &tree, err) == 0) {
+		src->container = tree.container;
+		status = fit(ms, &tree, err);
+	}
+	rs__ms_tree_done(&tree);
+	return status;
+}
+
+const struct rs_source_ops rs__source_mindspore = {
+	.name = "mindspore",
+	.probe = probe,
+	.list = list,
+	.describe = rs__ms_describe,
+};
