@@ -16,6 +16,8 @@
 /* All grids of one check: distinct layouts x devices; beyond, a file is made to waste time. */
 #define RS_STRATEGY_CELLS (UINT64_C(1) << 28)
 
+#define HEAD_BYTES 24 /* enough for two numbers and three tags */
+
 /* ------------------------------------------------------- is it one, and which form */
 
 /* A varint of at most five bytes at @head[*at]; false when it does not end there. */
@@ -48,42 +50,24 @@ static bool looks_like_pb(const uint8_t *head, uint64_t len)
 	return skip_varint(head, len, &at) && at < len && (head[at] == 0x0a || head[at] == 0x12);
 }
 
-enum rs__form rs__strategy_form(const uint8_t *head, uint64_t len)
+int rs__strategy_form(const struct rs_file *file, enum rs__form *out, struct rs_err *err)
 {
-	if (len && head[0] == '{')
-		return RS__FORM_JSON;
-	return looks_like_pb(head, len) ? RS__FORM_PB : RS__FORM_NONE;
-}
-
-static enum rs__form form_of(const struct rs_file *file)
-{
-	uint8_t head[RS__HEAD_BYTES];
+	uint8_t head[HEAD_BYTES];
 	uint64_t len = rs_min(file->size, sizeof(head));
 
-	if (len == 0 || rs_file_read(file, 0, head, len, NULL) < 0)
-		return RS__FORM_NONE;
-	return rs__strategy_form(head, len);
+	if (rs_file_read(file, 0, head, len, err) < 0)
+		return -1;
+	if (len && head[0] == '{')
+		*out = RS__FORM_JSON;
+	else
+		*out = looks_like_pb(head, len) ? RS__FORM_PB : RS__FORM_NONE;
+	return 0;
 }
 
-bool rs_strategy_is(const struct rs_file *file)
+int rs__strategy_slurp(
+	const struct rs_file *file, enum rs__form form, char **out, struct rs_err *err)
 {
-	enum rs__form form = form_of(file);
-	char *text;
-	bool found;
-
-	if (form != RS__FORM_JSON)
-		return form == RS__FORM_PB;
-	if (rs__strategy_slurp(file, &text, NULL) < 0)
-		return false;
-	found = rs__strategy_has_layouts((struct rs_str){text, (size_t)file->size});
-	rs_free(text);
-	return found;
-}
-
-int rs__strategy_slurp(const struct rs_file *file, char **out, struct rs_err *err)
-{
-	bool json = form_of(file) == RS__FORM_JSON;
-	uint64_t limit = json ? RS_STRATEGY_JSON_MAX : RS_STRATEGY_MAX;
+	uint64_t limit = form == RS__FORM_JSON ? RS_STRATEGY_JSON_MAX : RS_STRATEGY_MAX;
 
 	if (file->size > limit)
 		return rs_fail(err, RS_LIMIT,
@@ -97,6 +81,23 @@ int rs__strategy_slurp(const struct rs_file *file, char **out, struct rs_err *er
 		return -1;
 	}
 	return 0;
+}
+
+bool rs_strategy_is(const struct rs_file *file)
+{
+	enum rs__form form;
+	char *text;
+	bool found;
+
+	if (rs__strategy_form(file, &form, NULL) < 0)
+		return false;
+	if (form != RS__FORM_JSON)
+		return form == RS__FORM_PB;
+	if (rs__strategy_slurp(file, form, &text, NULL) < 0)
+		return false;
+	found = rs__strategy_has_layouts((struct rs_str){text, (size_t)file->size});
+	rs_free(text);
+	return found;
 }
 
 /* -------------------------------------------------------------------- reading */
@@ -126,13 +127,15 @@ int rs_strategy_read_memory(const void *bytes, uint64_t len, const char *name,
 
 static int read_file(const char *path, struct rs_strategy **out, struct rs_err *err)
 {
+	enum rs__form form;
 	struct rs_file file;
 	char *bytes;
 	int ret = -1;
 
 	if (rs_file_open(path, NULL, &file, err) < 0)
 		return -1;
-	if (rs_sniff_foreign(&file, err) == 0 && rs__strategy_slurp(&file, &bytes, err) == 0) {
+	if (rs_sniff_foreign(&file, err) == 0 && rs__strategy_form(&file, &form, err) == 0 &&
+		rs__strategy_slurp(&file, form, &bytes, err) == 0) {
 		ret = rs_strategy_read_memory(bytes, file.size, path, out, err);
 		rs_free(bytes);
 	}

@@ -242,17 +242,40 @@ static int add_bytes(struct merge *m, struct content *c, const char *name, struc
 	return add_strategy(m, s, err);
 }
 
-static int add_open(struct merge *m, const struct rs_file *file, struct rs_err *err)
+/* Read @file when it is a strategy; *bytes = NULL when it is something else. */
+static int read_strategy(
+	struct merge *m, const struct rs_file *file, char **bytes, struct rs_err *err)
 {
-	struct content c = {.len = file->size};
+	enum rs__form form;
 
-	if (!rs_strategy_is(file)) {
+	*bytes = NULL;
+	if (rs__strategy_form(file, &form, err) < 0)
+		return -1;
+	if (form == RS__FORM_NONE) {
 		if (m->foreign.code == RS_OK && rs_str_ends(rs_str(file->name), ".ckpt"))
 			(void)rs_sniff_foreign(file, &m->foreign);
 		return 0;
 	}
-	if (rs__strategy_slurp(file, &c.bytes, err) < 0)
+	if (form == RS__FORM_JSON && file->size > RS_STRATEGY_JSON_MAX)
+		return 0; /* some index: it was not asked for by name */
+	if (rs__strategy_slurp(file, form, bytes, err) < 0)
 		return -1;
+	if (form == RS__FORM_JSON &&
+		!rs__strategy_has_layouts((struct rs_str){*bytes, (size_t)file->size})) {
+		rs_free(*bytes);
+		*bytes = NULL;
+	}
+	return 0;
+}
+
+static int add_open(struct merge *m, const struct rs_file *file, struct rs_err *err)
+{
+	struct content c = {.len = file->size};
+
+	if (read_strategy(m, file, &c.bytes, err) < 0)
+		return -1;
+	if (!c.bytes)
+		return 0;
 	c.hash = hash_bytes(c.bytes, c.len);
 	if (seen_before(m, &c)) {
 		rs_free(c.bytes);

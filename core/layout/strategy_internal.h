@@ -73,13 +73,13 @@ int rs__strategy_from_pb(const void *bytes, uint64_t len, const char *name,
 int rs__strategy_from_json(
 	struct rs_str text, const char *name, struct rs_strategy **out, struct rs_err *err);
 
-/* What the first bytes of a file promise. */
+/* What the first bytes of a file promise; a JSON file may still be anything. */
 enum rs__form { RS__FORM_NONE, RS__FORM_PB, RS__FORM_JSON };
-#define RS__HEAD_BYTES 24
-enum rs__form rs__strategy_form(const uint8_t *head, uint64_t len);
+int rs__strategy_form(const struct rs_file *file, enum rs__form *out, struct rs_err *err);
 /* rs__strategy_has_layouts - does this JSON text have the key "parallel_layout_item" on top? */
 bool rs__strategy_has_layouts(struct rs_str text);
 /* rs__strategy_slurp - the whole of @file on the heap, within the limit of its form. */
-int rs__strategy_slurp(const struct rs_file *file, char **out, struct rs_err *err);
+int rs__strategy_slurp(
+	const struct rs_file *file, enum rs__form form, char **out, struct rs_err *err);
 
 #endif

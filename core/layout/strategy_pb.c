@@ -84,8 +84,10 @@ static int explain(const void *bytes, uint64_t len, const char *name, struct rs_
 	rs_wire_init(&w, &file, 0, len, &window);
 	if (find_damage(&w, &straspb__parallel_strategy_map__descriptor, err) == 0)
 		rs_fail(err, RS_CORRUPT, "%s: expected a MindSpore strategy file", name);
-	return rs_hint(err, "an interrupted copy, or not a strategy file; MindSpore writes them "
-			    "with strategy_ckpt_save_file");
+	if (err && !err->hint[0])
+		rs_hint(err,
+			"damaged, or not a strategy file; strategy_ckpt_save_file writes them");
+	return -1;
 }
 
 /* -------------------------------------------------------------------- meaning */
