@@ -14,7 +14,7 @@ from ckpt import Layout, Strategy
 from conftest import SEED
 
 pytestmark = pytest.mark.big
-ROWS, COLUMNS = 98304, 8192  # a Float32 tensor of 3 GiB: six Values
+COLUMNS = 8192
 
 
 class Sparse:
@@ -59,19 +59,19 @@ class Sparse:
         return sorted({p for at, data in self.literals for p in (at, at + len(data))} | {self.size})
 
 
-def draw_marks(rnd, n=400):
+def draw_marks(rnd, rows, n=400):
     """{(row, column): four bytes}, corners and the first and last element of every Value among them."""
-    places = {(0, 0), (0, COLUMNS - 1), (ROWS - 1, 0), (ROWS - 1, COLUMNS - 1)}
-    for border in range(0, ROWS * COLUMNS, ckpt.VALUE_BYTES // 4):
+    places = {(0, 0), (0, COLUMNS - 1), (rows - 1, 0), (rows - 1, COLUMNS - 1)}
+    for border in range(0, rows * COLUMNS, ckpt.VALUE_BYTES // 4):
         places |= {divmod(border, COLUMNS), divmod(max(0, border - 1), COLUMNS)}
     while len(places) < n:
-        places.add((rnd.randrange(ROWS), rnd.randrange(COLUMNS)))
+        places.add((rnd.randrange(rows), rnd.randrange(COLUMNS)))
     return {p: rnd.randrange(1, 1 << 32).to_bytes(4, "little") for p in places}
 
 
-def sliced(marks, layout, local):
+def sliced(marks, total_rows, layout, local):
     """(shape, marks) of what one device holds; the layouts used here cut into contiguous boxes."""
-    rows, columns = layout.rows(local, (ROWS, COLUMNS))
+    rows, columns = layout.rows(local, (total_rows, COLUMNS))
     shape, inside = (len(rows), len(columns)), {}
     for (r, c), mark in marks.items():
         r, c = r - int(rows[0]), c - int(columns[0])
@@ -80,9 +80,9 @@ def sliced(marks, layout, local):
     return shape, inside
 
 
-def sparse_file(marks, layout, local):
+def sparse_file(marks, rows, layout, local):
     """The file of a rank: a small tensor, the large one, and one more that begins past 32 bits."""
-    shape, inside = sliced(marks, layout, local)
+    shape, inside = sliced(marks, rows, layout, local)
     return Sparse([("step", "Int32", (1,), {0: b"\1\2\3\4"}), ("big", "Float32", shape, inside),
                    ("behind", "UInt8", (7,), {i: bytes([65 + i]) for i in range(7)})])
 
@@ -108,29 +108,24 @@ def compare(path, want, rnd):
     ("rows and columns", Layout([4, 2], [1, 0]))])
 def test_cut_a_large_tensor(name, layout, mount, tmp_path):
     rnd = random.Random("%d/%s" % (SEED, name))
-    marks = draw_marks(rnd)
-    sparse_file(marks, Layout([1], [-1, -1]), 0).write(tmp_path / "src/rank_0/x.ckpt")
+    rows = 98304  # 3 GiB of Float32: six Values
+    marks = draw_marks(rnd, rows)
+    sparse_file(marks, rows, Layout([1], [-1, -1]), 0).write(tmp_path / "src/rank_0/x.ckpt")
     small = {"behind": Layout([layout.devices], [-1])}
     ckpt.write(tmp_path / "dst.ckpt", ckpt.strategy_bytes(Strategy({0: {"big": layout} | small})))
     mounted = mount(tmp_path / "src", "target=%s" % (tmp_path / "dst.ckpt"))
     for rank in range(layout.devices):
-        compare(mounted.file(rank), sparse_file(marks, layout, rank), rnd)
+        compare(mounted.file(rank), sparse_file(marks, rows, layout, rank), rnd)
 
 
 def test_join_to_more_than_4_gib(mount, tmp_path):
     """Two source files of 2.25 GiB, cut by columns, become one of 4.5 GiB."""
-    global ROWS
-    rnd, before = random.Random(SEED), ROWS
-    ROWS = 147456
-    try:
-        marks, layout = draw_marks(rnd), Layout([2], [-1, 0])
-        strategy = Strategy({0: {"big": layout, "behind": Layout([2], [-1])}})
-        for rank in range(2):
-            sparse_file(marks, layout, rank).write(tmp_path / ("src/rank_%d/x.ckpt" % rank))
-        ckpt.write_strategies(tmp_path / "src", strategy)
-        mounted = mount(tmp_path / "src", "target=full")
-        want = sparse_file(marks, Layout([1], [-1, -1]), 0)
-        assert want.size > 4 << 30
-        compare(mounted.file(0), want, rnd)
-    finally:
-        ROWS = before
+    rnd, rows = random.Random(SEED), 147456
+    marks, layout = draw_marks(rnd, rows), Layout([2], [-1, 0])
+    for rank in range(2):
+        sparse_file(marks, rows, layout, rank).write(tmp_path / ("src/rank_%d/x.ckpt" % rank))
+    ckpt.write_strategies(tmp_path / "src", Strategy({0: {"big": layout, "behind": Layout([2], [-1])}}))
+    mounted = mount(tmp_path / "src", "target=full")
+    want = sparse_file(marks, rows, Layout([1], [-1, -1]), 0)
+    assert want.size > 4 << 30
+    compare(mounted.file(0), want, rnd)

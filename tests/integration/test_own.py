@@ -5,7 +5,7 @@ import pytest
 
 import ckpt
 from ckpt import Layout, Strategy
-from conftest import QUICK, SEED
+from conftest import QUICK, SEED, program
 from reading import check, check_tree
 
 PAIRS = 6 if QUICK else 24
@@ -111,15 +111,14 @@ def test_fields_and_uneven_splits(source, target, container, mount, tmp_path):
     check_tree(mounted, tree, to, container, random.Random(SEED))
 
 
-def test_json_folds_an_expanded_map(mount, tmp_path):
-    """MindSpore's JSON writes two dimensions on one axis as an expanded map and shape."""
-    whole = tensors({"w": ("Float32", (16, 6))})
-    tree = build(tmp_path / "src", {"w": Layout([2, 4], [[1, 0], [-1]])}, whole)
+def test_json_with_expanded_axes_is_refused(tmp_path):
+    """MindSpore's JSON writes two dimensions on one axis as more axes than the tensor has."""
+    build(tmp_path / "src", {"w": Layout([2, 4], [[1, 0], [-1]])}, tensors({"w": ("Float32", (16, 6))}))
     expanded = Strategy({0: {"w": Layout([2, 4], [1, 0, -1], shape=[2, 8, 6])}})
     path = tmp_path / "src.json"
     ckpt.write(path, ckpt.strategy_bytes(expanded, None, "json"))
-    mounted = mount(tmp_path / "src", "src_strategy=%s" % path, "target=full")
-    check_tree(mounted, tree, None, "ckpt", random.Random(SEED))
+    done = program("ls", tmp_path / "src", "-o", "src_strategy=%s,target=full" % path)
+    assert done.code == 3 and "'w'" in done.text and "3 axes" in done.text and "hint:" in done.text, done
 
 
 @pytest.mark.parametrize("container", ["ckpt", "safetensors"])
