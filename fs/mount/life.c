@@ -107,7 +107,7 @@ static int check_serving(const struct fs_mount *m, struct rs_err *err)
 {
 	struct statx st;
 
-	if (statx(AT_FDCWD, m->point, AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &st) < 0)
+	if (statx(AT_FDCWD, m->point, AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) < 0)
 		return rs_fail_sys(err, errno, "%s: mounted, but does not answer", m->point);
 	if (st.stx_ino != RS_INODE_ROOT || st.stx_dev_major != m->dev_major ||
 		st.stx_dev_minor != m->dev_minor)

@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -147,14 +149,13 @@ static int check_fuse(const struct fs_mount *m, struct rs_err *err)
 
 int fs__point_check(struct fs_mount *m, struct rs_err *err)
 {
+	struct statfs fs;
+
 	m->point = fs_path_resolved(m->o->args[1], m->o->arena, err);
 	if (!m->point)
 		return rs_err_prefix(err, "mount point");
-	/* Our own mount is named before it is found not to be empty. A dead one answers lstat so.
-	 */
-	struct stat st;
-
-	if (lstat(m->point, &st) < 0 && errno == ENOTCONN)
+	/* A dead mount first; its attributes may be cached, so lstat would not notice. */
+	if (statfs(m->point, &fs) < 0 && (errno == ENOTCONN || errno == ECONNABORTED))
 		return refuse_dead(m->point, err);
 	if (check_taken(m, err) < 0 || check_directory(m, err) < 0 || check_outside(m, err) < 0)
 		return -1;
@@ -177,16 +178,33 @@ int fs__point_note(struct fs_mount *m, struct rs_err *err)
 	return 0;
 }
 
+/*
+ * Is what is mounted there ours, as far as the kernel tells? Device numbers are used again at once,
+ * so a successor's mount may have ours: then it is alive, while ours answers ENOTCONN as soon as
+ * our connection is gone.
+ */
+static bool still_ours(const struct fs_mount *m)
+{
+	struct pollfd fuse = {.fd = fuse_session_fd(m->session)};
+	struct fs_mounted mounted;
+	struct statfs fs;
+
+	if (fs_mountinfo_find(m->point, m->o->arena, &mounted, NULL) <= 0 ||
+		mounted.major != m->dev_major || mounted.minor != m->dev_minor)
+		return false;
+	if (fuse.fd >= 0 && poll(&fuse, 1, 0) >= 0 && !(fuse.revents & (POLLERR | POLLNVAL)))
+		return true;
+	return statfs(m->point, &fs) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
 void fs__point_detach(const struct fs_mount *m)
 {
 	char program[] = "fusermount3", flags[] = "-uqz", end[] = "--", point[PATH_MAX];
 	char *argv[] = {program, flags, end, point, NULL};
-	struct fs_mounted mounted;
 	pid_t pid;
 
-	if (m->dev_minor == 0 || fs_mountinfo_find(m->point, m->o->arena, &mounted, NULL) <= 0 ||
-		mounted.major != m->dev_major || mounted.minor != m->dev_minor)
-		return; /* gone, or somebody else's by now */
+	if (!still_ours(m))
+		return;
 	if (umount2(m->point, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || geteuid() == 0)
 		return;
 	snprintf(point, sizeof(point), "%s", m->point);
