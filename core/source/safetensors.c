@@ -35,7 +35,7 @@ int rs__st_refuse(
 
 /* ------------------------------------------------------------------ the frame */
 
-/* Checks 1 to 4: the header lies in the file and is UTF-8. */
+/* Checks 1 to 3: the header lies in the file. */
 static int read_text(struct rs__st *p)
 {
 	uint8_t prefix[RS__ST_PREFIX];
@@ -66,8 +66,6 @@ static int read_text(struct rs__st *p)
 		return -1;
 	p->text = (struct rs_str){text, header_bytes};
 	p->data = RS__ST_PREFIX + header_bytes;
-	if (!rs_utf8_ok(p->text))
-		return rs__st_refuse(p, "InvalidHeader", NULL, "expected UTF-8, found other bytes");
 	return 0;
 }
 

@@ -15,8 +15,8 @@
 /* A header being read. */
 struct rs__st {
 	const struct rs_file *file;
-	struct rs_arena *arena; /* of the table; holds the text, which names point into */
-	struct rs_json json;
+	struct rs_arena *arena;     /* of the table; holds the text, which names point into */
+	struct rs_json json, begin; /* the reader, and its state before the first token */
 	struct rs_str text;
 	uint64_t data; /* file offset of the first tensor byte */
 	struct rs_entry *entries;

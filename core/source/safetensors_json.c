@@ -13,11 +13,15 @@
 
 #include <inttypes.h>
 
+#define BAD_JSON "InvalidHeaderDeserialization"
+/* Decoded escapes of the first pass, which are looked at and dropped. */
+#define SCRATCH_MAX_BYTES (RS__ST_MAX_BYTES / 2)
+
 static int bad_json(struct rs__st *p)
 {
 	if (!p->err || p->err->code != RS_CORRUPT)
-		return -1;
-	return rs_err_prefix(p->err, "InvalidHeaderDeserialization");
+		return rs_err_prefix(p->err, "%s: header", p->file->name);
+	return rs_err_prefix(p->err, BAD_JSON);
 }
 
 static int next(struct rs__st *p, struct rs_json_token *tok)
@@ -30,8 +34,6 @@ static int skip(struct rs__st *p, const struct rs_json_token *tok)
 	return rs_json_skip(&p->json, tok) < 0 ? bad_json(p) : 0;
 }
 
-#define BAD_JSON "InvalidHeaderDeserialization"
-
 static int expect(struct rs__st *p, struct rs_json_token *tok, enum rs_json_type type,
 	const struct rs_str *name, const char *what)
 {
@@ -43,13 +45,24 @@ static int expect(struct rs__st *p, struct rs_json_token *tok, enum rs_json_type
 	return 0;
 }
 
+/* Check 4, UTF-8, is the reader's first look at the text; it is made once for both passes. */
+static int start(struct rs__st *p, struct rs_arena *scratch)
+{
+	rs_json_init(&p->json, p->text, RS__ST_PREFIX, p->file->name, scratch, p->err);
+	p->begin = p->json;
+	if (!p->json.in.failed)
+		return 0;
+	if (rs_str_starts(p->text, "\xef\xbb\xbf"))
+		return bad_json(p); /* valid UTF-8, but no JSON */
+	return rs_err_prefix(p->err, "InvalidHeader");
+}
+
 /* The first pass: JSON that is an object, and how many keys it has. Escapes go to @scratch. */
 static int count_keys(struct rs__st *p, struct rs_arena *scratch)
 {
 	struct rs_json_token tok;
 
-	rs_json_init(&p->json, p->text, RS__ST_PREFIX, p->file->name, scratch, p->err);
-	if (expect(p, &tok, RS_JSON_OBJECT, NULL, "an object") < 0)
+	if (start(p, scratch) < 0 || expect(p, &tok, RS_JSON_OBJECT, NULL, "an object") < 0)
 		return -1;
 	for (;;) {
 		if (next(p, &tok) < 0)
@@ -82,7 +95,7 @@ static int count_keys(struct rs__st *p, struct rs_arena *scratch)
 
 static int count(struct rs__st *p)
 {
-	struct rs_arena *scratch = rs_arena_new(RS__ST_MAX_BYTES, p->err);
+	struct rs_arena *scratch = rs_arena_new(SCRATCH_MAX_BYTES, p->err);
 	int status = scratch ? count_keys(p, scratch) : -1;
 
 	rs_arena_free(scratch);
@@ -97,7 +110,8 @@ static int count(struct rs__st *p)
 	p->meta = RS_NEW_N(p->arena, struct rs_meta, p->cap_meta, p->err);
 	if (p->entries && p->spans && p->meta)
 		return 0;
-	return rs_err_prefix(p->err, "%s: %" PRIu64 " tensors", p->file->name, p->cap_entries);
+	return rs_err_prefix(p->err, "%s: %" PRIu64 " tensors, %" PRIu64 " keys of metadata",
+		p->file->name, p->cap_entries, p->cap_meta);
 }
 
 static int parse_metadata(struct rs__st *p)
@@ -267,7 +281,8 @@ static int parse_header(struct rs__st *p)
 	bool has_metadata = false;
 	struct rs_json_token tok;
 
-	rs_json_init(&p->json, p->text, RS__ST_PREFIX, p->file->name, p->arena, p->err);
+	p->json = p->begin;
+	p->json.arena = p->arena;
 	if (expect(p, &tok, RS_JSON_OBJECT, NULL, "an object") < 0)
 		return -1;
 	for (;;) {
