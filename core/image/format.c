@@ -46,8 +46,8 @@ int rs__wanted_bytes(const struct rs_wanted *item, uint64_t *bytes, struct rs_er
 	if (rs_shape_bytes(&item->shape, item->dtype, bytes))
 		return 0;
 	return rs_fail(err, RS_LIMIT,
-		"tensor '%s': expected whole bytes below 2^64, found %s of %s", RS_SHOW(item->name),
-		RS_SHAPE_SHOW(&item->shape), rs_dtype_name(item->dtype));
+		"tensor '%s': expected whole bytes and fewer than 2^64 bits, found %s of %s",
+		RS_SHOW(item->name), RS_SHAPE_SHOW(&item->shape), rs_dtype_name(item->dtype));
 }
 
 int rs__list_raw(const struct rs_list *list, struct rs_sink *to, struct rs_err *err)
