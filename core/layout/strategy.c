@@ -14,7 +14,7 @@
 #include "reshardfs/codec.h"
 
 /* All grids of one check: distinct layouts x devices; beyond, a file is made to waste time. */
-#define RS_STRATEGY_CELLS (UINT64_C(1) << 28)
+#define RS_STRATEGY_CELLS (UINT64_C(1) << 26)
 
 #define HEAD_BYTES 24 /* enough for two numbers and three tags */
 

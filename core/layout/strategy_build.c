@@ -112,6 +112,9 @@ int rs__build_operator(struct rs__build *b, struct rs_str name, uint32_t stage,
 
 	if (b->s->n_operators == b->max_operators)
 		return rs_fail(err, RS_LIMIT, "%s: more operators than announced", b->s->path);
+	if (stage == UINT32_MAX)
+		return rs_fail(err, RS_CORRUPT, "%s: operator '%s': expected a stage, found %u",
+			b->s->path, RS_SHOW(name), stage);
 	if (check_name(b, "operator", name, err) < 0 ||
 		rs_arena_str(arena, name, &op->name, err) < 0)
 		return -1;

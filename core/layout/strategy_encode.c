@@ -317,45 +317,81 @@ static int exact(const struct rs_strategy *s, const int64_t *items, uint32_t n, 
 	return 0;
 }
 
+/* The sorted members of both objects. */
+struct members {
+	struct member *params, *operators;
+	uint64_t n_params, n_operators;
+};
+
+/*
+ * A file without stages in its names has that of its first operator; sorted by name another may
+ * come first. The framework writes operators of one stage into such a file.
+ */
+static int check_first(const struct rs_strategy *s, const struct members *m, struct rs_err *err)
+{
+	const struct rs_operator *first;
+
+	if (m->n_operators == 0)
+		return 0;
+	first = &s->operators[m->operators[0].index];
+	if (first->stage == s->operators[0].stage)
+		return 0;
+	return rs_fail(err, RS_UNSUPPORTED,
+		"%s: expected operators of one stage, which JSON can hold in any order, found "
+		"'%s' of stage %" PRIu32 " in a file of stage %" PRIu32,
+		s->path, RS_SHOW(first->name), first->stage, s->operators[0].stage);
+}
+
+static int collect(const struct rs_strategy *s, bool merged, struct rs_arena *arena,
+	struct members *m, struct rs_err *err)
+{
+	uint64_t i;
+
+	m->params = RS_NEW_N(arena, struct member, s->n_params, err);
+	m->operators = RS_NEW_N(arena, struct member, s->n_operators, err);
+	if (!m->params || !m->operators)
+		return -1;
+	for (i = 0; i < s->n_params; i++) {
+		m->params[i].index = i;
+		if (file_name(arena, &s->params[i], merged, &m->params[i].key, err) < 0)
+			return -1;
+	}
+	for (i = 0; i < s->n_operators; i++)
+		m->operators[i] = (struct member){s->operators[i].name, i};
+	m->n_params = sort_members(m->params, s->n_params);
+	m->n_operators = sort_members(m->operators, s->n_operators);
+	return merged ? 0 : check_first(s, m, err);
+}
+
 static int encode_json(const struct rs_strategy *s, bool merged, struct rs_arena *arena,
 	char **bytes, uint64_t *len, struct rs_err *err)
 {
-	struct member *params = RS_NEW_N(arena, struct member, s->n_params, err);
-	struct member *ops = RS_NEW_N(arena, struct member, s->n_operators, err);
-	uint64_t i, n;
+	struct members m;
 	struct rs_jsonw w;
+	uint64_t i;
 
-	if (!params || !ops)
+	if (collect(s, merged, arena, &m, err) < 0)
 		return -1;
 	for (i = 0; i < s->n_layouts; i++)
 		if (exact(s, s->layouts[i]->split, s->layouts[i]->n_split, err) < 0 ||
 			exact(s, s->layouts[i]->offsets, s->layouts[i]->n_offsets, err) < 0)
 			return -1;
-	for (i = 0; i < s->n_params; i++) {
-		params[i].index = i;
-		if (file_name(arena, &s->params[i], merged, &params[i].key, err) < 0)
-			return -1;
-	}
-	for (i = 0; i < s->n_operators; i++)
-		ops[i] = (struct member){s->operators[i].name, i};
 	rs_jsonw_init(&w, false);
 	rs_jsonw_open(&w, '{');
 	key(&w, "current_stage");
 	rs_jsonw_uint(&w, merged ? 1 : s->current_stage);
 	key(&w, "parallel_layout_item");
 	rs_jsonw_open(&w, '{');
-	n = sort_members(params, s->n_params);
-	for (i = 0; i < n; i++) {
-		rs_jsonw_key(&w, params[i].key);
-		write_layout(&w, s->params[params[i].index].layout);
+	for (i = 0; i < m.n_params; i++) {
+		rs_jsonw_key(&w, m.params[i].key);
+		write_layout(&w, s->params[m.params[i].index].layout);
 	}
 	rs_jsonw_close(&w, '}');
 	key(&w, "parallel_strategy_item");
 	rs_jsonw_open(&w, '{');
-	n = sort_members(ops, s->n_operators);
-	for (i = 0; i < n; i++) {
-		rs_jsonw_key(&w, ops[i].key);
-		write_operator(&w, &s->operators[ops[i].index]);
+	for (i = 0; i < m.n_operators; i++) {
+		rs_jsonw_key(&w, m.operators[i].key);
+		write_operator(&w, &s->operators[m.operators[i].index]);
 	}
 	rs_jsonw_close(&w, '}');
 	rs_jsonw_close(&w, '}');

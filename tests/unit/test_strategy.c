@@ -335,6 +335,14 @@ static void json_cannot_hold_everything(void **state)
 	assert_int_equal(err.code, RS_UNSUPPORTED);
 	assert_text(err.msg, "2^53");
 	rs_strategy_free(s);
+
+	/* a stage's file that begins with an operator of stage 1, but not in the order of names */
+	s = read_hex("0801 12(0a('b') 12(0801)) 12(0a('a') 12(0802)) 1a(0a('w') 12())");
+	assert_int_equal(s->file_stage, 1);
+	assert_int_equal(rs_strategy_encode(s, true, false, &bytes, &len, &err), -1);
+	assert_int_equal(err.code, RS_UNSUPPORTED);
+	assert_text(err.msg, "'a' of stage 2");
+	rs_strategy_free(s);
 }
 
 /* ------------------------------------------------------------------------- refused */
@@ -374,6 +382,7 @@ static void bad_protobuf_is_refused(void **state)
 		/* members that say nothing */
 		{"0801 1a(0a('w'))", RS_CORRUPT, "'w': expected a layout"},
 		{"0801 12(0a('o'))", RS_CORRUPT, "'o': expected a strategy"},
+		{"0801 12(0a('o') 12(08 ffffffff0f))", RS_CORRUPT, "'o': expected a stage"},
 		{"0801 1a(12())", RS_CORRUPT, "has no name"},
 		{"0801 1a(0a(ff) 12())", RS_CORRUPT, "\\xFF"},
 		{"0801 1a(0a(6100) 12())", RS_CORRUPT, "UTF-8"},
