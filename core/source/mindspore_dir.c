@@ -426,7 +426,13 @@ static int take_file(struct rs_source *src, struct rs__ms_tree *tree, struct rs_
 	if (rs_dir_file(src->dir, src->file, src->opts.path, &file, err) < 0)
 		return -1;
 	e.id = file.id;
+	bool strategy = rs_strategy_is(&file);
 	rs_file_close(&file);
+	if (strategy) {
+		(void)rs_fail(err, RS_USAGE, "%s: expected a checkpoint, found a strategy",
+			src->opts.path);
+		return rs_hint(err, "SOURCE is what it cut, and -o src_strategy= is for this file");
+	}
 	if (agree_on_kind(src, tree, "", e.name, err) < 0 || add_rank(src, tree, 0, &e, err) < 0)
 		return -1;
 	struct rs__ms_rank *rank = &tree->ranks[0];
