@@ -91,7 +91,7 @@ $(PROG): $(FS_OBJ) $(LIB)
 
 $(OUT)/tests/test_%: $(OUT)/tests/unit/test_%.o $(TESTLIB_OBJ) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka
+	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka -lm
 
 $(OUT)/tests/fuzz_%_replay: $(OUT)/tests/fuzz/fuzz_%.o $(OUT)/tests/fuzz/replay.o $(LIB)
 	@mkdir -p $(@D)

@@ -18,7 +18,7 @@ static const struct rs_entry *stored_by(struct rs_catalog *c, const struct rs_te
 	if (*unit == RS_NO_UNIT)
 		return NULL;
 	const struct rs_table *table = rs_catalog_table(c, *unit, err);
-	return table ? rs_table_find(table, t->name) : NULL;
+	return table ? rs_table_find(table, rs_tensor_stored(t)) : NULL;
 }
 
 static int check_entry(struct rs_catalog *c, const struct rs_tensor *t,
@@ -137,14 +137,44 @@ static bool is_replica(const struct rs_tensor *t, uint32_t i)
 	return false;
 }
 
-static int listed_pieces(const struct rs_tensor *t, const struct rs_box *box, rs_piece_fn visit,
-	void *arg, struct rs_err *err)
+/* Look up the entry of a listed piece, and hold it against what the list promised. */
+static int resolve(
+	struct rs_catalog *c, const struct rs_tensor *t, struct rs_piece *piece, struct rs_err *err)
+{
+	struct rs_shape shape = rs_box_shape(&piece->box);
+	const struct rs_table *table = rs_catalog_table(c, piece->unit, err);
+	uint64_t step = 1;
+
+	if (!table)
+		return -1;
+	piece->entry = rs_table_find(table, rs_tensor_stored(t));
+	if (!piece->entry) {
+		rs_fail(err, RS_MISSING, "%s: tensor '%s': expected %s of it here, found none",
+			rs_catalog_unit(c, piece->unit)->name, RS_SHOW(t->name),
+			RS_BOX_SHOW(&piece->box));
+		return rs_hint(err, "the index and the data files are of different saves?");
+	}
+	if (check_entry(c, t, piece->stored ? piece->stored : &shape, piece->entry, piece->unit,
+		    err) < 0)
+		return -1;
+	for (uint32_t a = 0; piece->entry->fortran && a < shape.n_axes; a++) {
+		piece->stride[a] = step; /* column-major: the first axis is the fastest */
+		step *= shape.dims[a];
+	}
+	return 0;
+}
+
+static int listed_pieces(struct rs_catalog *c, const struct rs_tensor *t, const struct rs_box *box,
+	rs_piece_fn visit, void *arg, struct rs_err *err)
 {
 	for (uint32_t i = 0; i < t->n_pieces; i++) {
+		struct rs_piece piece = t->pieces[i];
 		struct rs_box common;
-		if (!rs_box_intersect(&t->pieces[i].box, box, &common) || is_replica(t, i))
+		if (!rs_box_intersect(&piece.box, box, &common) || is_replica(t, i))
 			continue;
-		int stop = visit(arg, &t->pieces[i], err);
+		if (!piece.entry && resolve(c, t, &piece, err) < 0)
+			return -1;
+		int stop = visit(arg, &piece, err);
 		if (stop)
 			return stop;
 	}
@@ -156,5 +186,5 @@ int rs_catalog_pieces(struct rs_catalog *c, const struct rs_tensor *t, const str
 {
 	struct asking q = {c, t, box, prefer, visit, arg};
 	return t->grid ? rs_grid_meet(t->grid, &t->shape, box, ask_cell, &q, err)
-		       : listed_pieces(t, box, visit, arg, err);
+		       : listed_pieces(c, t, box, visit, arg, err);
 }

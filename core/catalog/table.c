@@ -79,6 +79,7 @@ uint64_t rs__table_hash(const struct rs_table *t)
 static bool entry_eq(const struct rs_entry *a, const struct rs_entry *b)
 {
 	if (a->dtype != b->dtype || a->zero_dims != b->zero_dims || a->bytes != b->bytes ||
+		a->swap != b->swap || a->fortran != b->fortran || a->latin1 != b->latin1 ||
 		a->n_spans != b->n_spans || !rs_shape_eq(&a->shape, &b->shape) ||
 		!rs_str_eq(a->name, b->name))
 		return false;

@@ -28,21 +28,64 @@ static int add_block(struct rs__blocks *to, const struct rs__block *b, const str
 	return 0;
 }
 
+/* The source axis along which axis @a of the target runs. */
+static uint32_t source_axis(const struct rs_part *part, uint32_t a)
+{
+	return part->mapped ? part->axis[a] : a;
+}
+
+/* The box of the source tensor that a part copies. */
+static struct rs_box source_box(const struct rs_part *part)
+{
+	struct rs_box box = {.n_axes = part->source->shape.n_axes};
+
+	for (uint32_t s = 0; s < box.n_axes; s++) {
+		box.origin[s] = part->origin[s];
+		box.len[s] = 1;
+	}
+	for (uint32_t a = 0; a < part->box.n_axes; a++)
+		if (source_axis(part, a) < box.n_axes)
+			box.len[source_axis(part, a)] = part->box.len[a];
+	return box;
+}
+
+/* Every axis of the target runs along another axis of the source, or along none. */
+static bool axes_ok(const struct rs_part *part)
+{
+	uint32_t used = 0;
+
+	if (!part->mapped)
+		return part->box.n_axes == part->source->shape.n_axes;
+	for (uint32_t a = 0; a < part->box.n_axes; a++) {
+		uint32_t s = part->axis[a];
+		if (s == RS_AXIS_NONE)
+			continue;
+		if (s >= part->source->shape.n_axes || used & 1u << s)
+			return false;
+		used |= 1u << s;
+	}
+	return true;
+}
+
 static int place_piece(void *arg, const struct rs_piece *piece, struct rs_err *err)
 {
 	const struct placing *p = arg;
 	const struct rs_part *part = p->part;
-	struct rs_box from = part->box, common;
+	struct rs_box from = source_box(part), common;
 	struct rs__block b = {.entry = piece->entry, .unit = piece->unit, .first = piece->first};
 
-	memcpy(from.origin, part->origin, sizeof(from.origin));
 	if (!rs_box_intersect(&piece->box, &from, &common))
 		return 0;
-	b.box = common;
-	for (uint32_t a = 0; a < common.n_axes; a++) {
-		b.box.origin[a] = common.origin[a] - from.origin[a] + part->box.origin[a];
-		b.stride[a] = piece->stride[a];
-		b.first += (common.origin[a] - piece->box.origin[a]) * piece->stride[a];
+	for (uint32_t s = 0; s < common.n_axes; s++)
+		b.first += (common.origin[s] - piece->box.origin[s]) * piece->stride[s];
+	b.box = part->box;
+	for (uint32_t a = 0; a < b.box.n_axes; a++) {
+		uint32_t s = source_axis(part, a);
+		if (s == RS_AXIS_NONE)
+			continue; /* repeated along this axis: stride 0 */
+		b.box.origin[a] += common.origin[s] - from.origin[s];
+		b.box.len[a] = common.len[s];
+		b.stride[a] = piece->stride[s];
 	}
 	return add_block(p->to, &b, p->want, err);
 }
@@ -51,7 +94,6 @@ static int place_part(struct rs_catalog *cat, const struct rs_wanted *want,
 	const struct rs_part *part, struct rs__blocks *to, struct rs_err *err)
 {
 	struct placing p = {to, want, part};
-	struct rs_box from = part->box;
 
 	if (!rs_box_inside(&part->box, &want->shape))
 		return rs_fail(err, RS_CORRUPT, "tensor '%s': a part at %s lies outside of %s",
@@ -62,8 +104,8 @@ static int place_part(struct rs_catalog *cat, const struct rs_wanted *want,
 		struct rs__block zero = {.box = part->box};
 		return add_block(to, &zero, want, err);
 	}
-	memcpy(from.origin, part->origin, sizeof(from.origin));
-	if (!rs_box_inside(&from, &part->source->shape))
+	struct rs_box from = source_box(part);
+	if (!axes_ok(part) || !rs_box_inside(&from, &part->source->shape))
 		return rs_fail(err, RS_CORRUPT,
 			"tensor '%s': wants %s of '%s', which has the shape %s",
 			RS_SHOW(want->name), RS_BOX_SHOW(&from), RS_SHOW(part->source->name),
@@ -138,7 +180,7 @@ static int group_elements(
 int rs__blocks_place(struct rs_catalog *cat, const struct rs_wanted *want, struct rs__blocks *to,
 	struct rs_err *err)
 {
-	uint32_t bits = rs_dtype_bits(want->dtype);
+	uint32_t bits = rs_dtype_bits(rs_wanted_stored(want));
 
 	for (uint32_t i = 0; i < want->n_parts; i++)
 		if (place_part(cat, want, &want->parts[i], to, err) < 0)

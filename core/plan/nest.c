@@ -328,10 +328,10 @@ int rs_plan_nest(struct rs_catalog *cat, const struct rs_wanted *want, struct rs
 	uint64_t bytes;
 	int rc = -1;
 
-	if (!rs_shape_bytes(&want->shape, want->dtype, &bytes))
+	if (!rs_shape_bytes(&want->shape, rs_wanted_stored(want), &bytes))
 		return rs_fail(err, RS_LIMIT, "tensor '%s': %s of %s does not fit 64 bits",
 			RS_SHOW(want->name), RS_SHAPE_SHOW(&want->shape),
-			rs_dtype_name(want->dtype));
+			rs_dtype_name(rs_wanted_stored(want)));
 	if (bytes == 0) { /* covered by nothing, and complete */
 		*out = RS_NEW(arena, struct rs_nest, err);
 		return *out ? 0 : -1;

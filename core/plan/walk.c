@@ -76,6 +76,7 @@ static void locate(const struct rs_catalog *cat, const struct rs_run *run, uint6
 	struct rs_rows *rows)
 {
 	const struct rs_span *span = run->entry->spans;
+	const uint64_t all = content;
 
 	while (content >= span->len) { /* a span per 512 MiB: few */
 		content -= span->len;
@@ -84,6 +85,10 @@ static void locate(const struct rs_catalog *cat, const struct rs_run *run, uint6
 	rows->file = rs_catalog_unit(cat, run->unit)->first_file + span->file;
 	rows->off = span->off + content;
 	uint64_t room = span->len - content;
+	if (run->entry->latin1 || run->entry->swap) {
+		rows->encoded = run->entry;
+		rows->off = all;
+	}
 	if (rows->width > room) {
 		rows->width = room;
 		rows->count = 1;

@@ -244,12 +244,20 @@ struct rs_dirent {
 int rs_dir_list(const struct rs_dir *dir, const char *sub, struct rs_arena *arena,
 	struct rs_dirent **out, uint64_t *n, struct rs_err *err);
 /*
+ * rs_dir_stat - what @rel is ("": the directory itself, as it is now), links inside the fence
+ * resolved. Opens nothing for reading, allocates nothing. Errors: as rs_dir_file.
+ */
+int rs_dir_stat(const struct rs_dir *dir, const char *rel, enum rs_kind *kind,
+	struct rs_identity *out, struct rs_err *err);
+/*
  * rs_dir_file - open the regular file @rel ("rank_3/x.ckpt") beneath the fence.
  * @name: for messages, kept and not copied. A path that leaves the fence is RS_CORRUPT with
  * the words "outside the checkpoint" and, when it leads to a regular file, a hint on beneath=.
  */
 int rs_dir_file(const struct rs_dir *dir, const char *rel, const char *name, struct rs_file *out,
 	struct rs_err *err);
+
+struct rs_entry; /* catalog.h */
 
 /*
  * Rows: @count equal runs of @width bytes, @pitch bytes apart in one file, which land
@@ -259,6 +267,8 @@ struct rs_rows {
 	uint32_t file; /* index in the catalog's file table */
 	uint64_t off, pitch, width, count;
 	uint64_t target_off;
+	/* Not NULL: the bytes are stored in another form, and off counts in the entry's content. */
+	const struct rs_entry *encoded;
 };
 
 /*

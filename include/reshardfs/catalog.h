@@ -80,7 +80,19 @@ struct rs_span {
 	uint32_t file; /* index among the files of the unit */
 	uint64_t off, len;
 };
-/* A stored tensor: the content is the spans, joined: row-major, little-endian. */
+/*
+ * How to find a place in bytes that a pickle of protocol 2 keeps as UTF-8 text of latin-1
+ * characters: bytes from 0x80 on take two. at[i] is the file offset of decoded byte i * step.
+ */
+struct rs_latin1 {
+	uint64_t step, n;
+	const uint64_t *at;
+	uint64_t end; /* file offset behind the text */
+};
+/*
+ * A stored tensor: the content is the spans, joined: row-major, little-endian, unless the three
+ * last fields say otherwise.
+ */
 struct rs_entry {
 	struct rs_str name;
 	enum rs_dtype dtype;
@@ -89,6 +101,9 @@ struct rs_entry {
 	uint64_t bytes; /* of the content = shape x dtype = sum of the spans */
 	uint32_t n_spans;
 	const struct rs_span *spans;
+	uint8_t swap; /* big-endian: bytes to turn around (2, 4, 8); 0: as they are */
+	bool fortran; /* column-major: pieces that are whole entries get their strides from it */
+	const struct rs_latin1 *latin1; /* per span, or NULL: raw; then span.len counts decoded bytes */
 };
 /* Key and value of a file's own metadata (safetensors `__metadata__`). */
 struct rs_meta {
@@ -135,7 +150,12 @@ struct rs_unit {
 struct rs_piece {
 	struct rs_box box;
 	uint32_t unit;
+	/*
+	 * NULL in a listed piece whose unit is not loaded yet: rs_catalog_pieces looks it up by
+	 * the stored name of the tensor and holds it against @stored.
+	 */
 	const struct rs_entry *entry;
+	const struct rs_shape *stored; /* shape of the entry; NULL: that of the box */
 	uint64_t first;
 	uint64_t stride[RS_MAX_AXES];
 };
@@ -190,6 +210,7 @@ int rs_grid_meet(const struct rs_grid *g, const struct rs_shape *shape, const st
 /* A logical tensor: cut by a grid over consecutive units, or listed piece by piece. */
 struct rs_tensor {
 	struct rs_str name;
+	struct rs_str stored; /* the name in its files, where it differs; else empty */
 	enum rs_dtype dtype;
 	struct rs_shape shape;
 	const struct rs_grid *grid; /* holder h of the grid is rank first_rank + h */
@@ -282,5 +303,19 @@ const struct rs_file *rs_catalog_file(struct rs_catalog *c, uint32_t file, struc
 typedef int (*rs_piece_fn)(void *arg, const struct rs_piece *piece, struct rs_err *err);
 int rs_catalog_pieces(struct rs_catalog *c, const struct rs_tensor *t, const struct rs_box *box,
 	uint32_t prefer, rs_piece_fn visit, void *arg, struct rs_err *err);
+
+/*
+ * rs_content_gather - rs_io_gather for rows with @encoded set: decodes and turns bytes around on
+ * the way. Allocates nothing. @file: the file of the rows.
+ * Errors: RS_IO, RS_CHANGED, RS_CORRUPT (text that is no latin-1). Threads: any.
+ */
+int rs_content_gather(const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst,
+	struct rs_err *err);
+
+/* rs_tensor_stored - the name under which files store @t. */
+static inline struct rs_str rs_tensor_stored(const struct rs_tensor *t)
+{
+	return t->stored.ptr ? t->stored : t->name;
+}
 
 #endif

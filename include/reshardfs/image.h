@@ -54,7 +54,9 @@ struct rs_segment {
 	uint8_t byte;              /* FILL */
 	const void *data;          /* LITERAL: the bytes */
 	const struct rs_nest *nest; /* SLICE */
-	uint64_t skip;             /* SLICE: first byte of the tensor */
+	uint64_t skip;             /* SLICE: first byte of the tensor, as the file shows it */
+	/* SLICE: the nest counts in cast_from, the file shows cast_to; RS_DT_NONE: no cast */
+	enum rs_dtype cast_from, cast_to;
 };
 /* Immutable after building; any number of threads may read. */
 struct rs_image {
@@ -89,5 +91,17 @@ void rs_image_free(struct rs_image *img);
  */
 int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
 	uint8_t *dst, struct rs_err *err);
+
+/*
+ * rs_cast_known - can elements of @from be shown as @to? Both of F64, F32, F16, BF16, and @to not
+ * F64.
+ */
+bool rs_cast_known(enum rs_dtype from, enum rs_dtype to);
+/*
+ * rs_cast - convert @n elements: round to nearest, ties to even; what is too large becomes
+ * infinite; a NaN stays a NaN (its sign and upper payload bits, made quiet).
+ * Alignment: none needed. @src and @dst do not overlap.
+ */
+void rs_cast(enum rs_dtype from, enum rs_dtype to, const uint8_t *src, uint8_t *dst, uint64_t n);
 
 #endif

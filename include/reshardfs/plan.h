@@ -33,17 +33,33 @@ struct rs_part {
 	struct rs_box box;              /* where in the target tensor */
 	const struct rs_tensor *source; /* RS_PART_COPY */
 	uint64_t origin[RS_MAX_AXES];   /* of the box in the source tensor; lengths are box.len */
+	/*
+	 * Set when axes do not correspond one to one: axis a of the target then runs along axis
+	 * axis[a] of the source (transposed, or with axes left out), or along none: RS_AXIS_NONE
+	 * repeats what is there (stacking: length 1; padding with the last row: any length). A
+	 * source axis that no target axis runs along is read at origin alone.
+	 */
+	bool mapped;
+	uint8_t axis[RS_MAX_AXES];
 };
+#define RS_AXIS_NONE 255
 /* One tensor that a target rank holds. */
 struct rs_wanted {
 	struct rs_str name;
 	enum rs_dtype dtype;
+	enum rs_dtype stored; /* of all its sources, when dtype is a cast of it; else RS_DT_NONE */
 	bool zero_dims; /* write a 0-d tensor's dims as [0] in .ckpt, as its source did */
 	struct rs_shape shape;
 	const struct rs_part *parts;
 	uint32_t n_parts;
 	uint32_t prefer; /* holder to prefer, see rs_catalog_pieces */
 };
+
+/* rs_wanted_stored - the dtype in which the sources of @w are; the one that its nest counts in. */
+static inline enum rs_dtype rs_wanted_stored(const struct rs_wanted *w)
+{
+	return w->stored != RS_DT_NONE ? w->stored : w->dtype;
+}
 
 /* --------------------------------------------------------------------- nest */
 

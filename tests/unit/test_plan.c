@@ -469,6 +469,62 @@ static void draw_wish(const struct stored *s, struct wish *w)
 		.prefer = rnd(2) ? RS_PREFER_NONE : (uint32_t)rnd(s->devices)};
 }
 
+/*
+ * One part whose axes are those of the source in another order, some left out (read at one place),
+ * some new ones between them (repeated).
+ */
+static void draw_mapped_wish(const struct stored *s, struct wish *w)
+{
+	struct rs_part *p = &w->parts[0];
+	uint32_t order[RS_MAX_AXES], n = s->whole.n_axes, at = 0;
+
+	*p = (struct rs_part){.source = rs_catalog_tensor(s->cat, 0), .mapped = true};
+	for (uint32_t i = 0; i < n; i++)
+		order[i] = i;
+	for (uint32_t i = n; i > 1; i--) {
+		uint32_t k = (uint32_t)rnd(i), t = order[k];
+		order[k] = order[i - 1];
+		order[i - 1] = t;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t dim = s->whole.dims[order[i]];
+		if (rnd(4) == 0 && at + n < RS_MAX_AXES) {
+			p->axis[at] = RS_AXIS_NONE;
+			p->box.len[at++] = 1 + rnd(3);
+		}
+		if (dim && rnd(5) == 0) {
+			p->origin[order[i]] = rnd(dim);
+			continue;
+		}
+		p->axis[at] = (uint8_t)order[i];
+		p->box.len[at] = rnd(dim + 1);
+		p->origin[order[i]] = rnd(dim - p->box.len[at] + 1);
+		at++;
+	}
+	p->box.n_axes = at;
+	w->want = (struct rs_wanted){.name = RS_STR("wish"),
+		.dtype = p->source->dtype,
+		.shape = rs_box_shape(&p->box),
+		.parts = w->parts,
+		.n_parts = 1,
+		.prefer = RS_PREFER_NONE};
+}
+
+/* The element of the source behind element @at of the target; false: not in this part. */
+static bool element_of(const struct rs_part *p, const uint64_t *at, uint64_t *from)
+{
+	memcpy(from, p->origin, sizeof(p->origin));
+	for (uint32_t a = 0; a < p->box.n_axes; a++) {
+		if (at[a] < p->box.origin[a] || at[a] - p->box.origin[a] >= p->box.len[a])
+			return false;
+		if (!p->mapped)
+			from[a] += at[a] - p->box.origin[a];
+		else if (p->axis[a] != RS_AXIS_NONE)
+			from[p->axis[a]] += at[a] - p->box.origin[a];
+	}
+	return true;
+}
+
 /* The right bytes of the target, one element at a time. */
 static uint8_t *expected(const struct stored *s, const struct wish *w, uint64_t *bytes)
 {
@@ -483,13 +539,7 @@ static uint8_t *expected(const struct stored *s, const struct wish *w, uint64_t 
 		for (uint32_t i = 0; i < w->want.n_parts; i++) {
 			const struct rs_part *p = &w->parts[i];
 			uint64_t from[RS_MAX_AXES];
-			bool inside = true;
-			for (uint32_t a = 0; a < p->box.n_axes; a++) {
-				inside &= at[a] >= p->box.origin[a] &&
-					  at[a] - p->box.origin[a] < p->box.len[a];
-				from[a] = at[a] - p->box.origin[a] + p->origin[a];
-			}
-			if (inside && p->kind == RS_PART_COPY)
+			if (element_of(p, at, from) && p->kind == RS_PART_COPY)
 				for (uint32_t b = 0; b < s->element_bytes; b++)
 					out[index * s->element_bytes + b] =
 						value(flat(&s->whole, from), b);
@@ -554,7 +604,10 @@ static void walk_agrees_with_single_elements(void **state)
 		random_state = (first + i) * 0x9e3779b97f4a7c15u | 1;
 		rnd(1);
 		make_stored(&s);
-		draw_wish(&s, &w);
+		if (s.whole.n_axes && rnd(4) == 0)
+			draw_mapped_wish(&s, &w);
+		else
+			draw_wish(&s, &w);
 		struct rs_arena *arena = rs_arena_new(64 << 20, &err);
 		if (rs_plan_nest(s.cat, &w.want, arena, &nest, &err) < 0)
 			fail_msg("RS_SEED=%" PRIu64 " RS_CASES=1: %s", first + i, err.msg);
