@@ -217,6 +217,40 @@ int rs_dir_file(const struct rs_dir *dir, const char *rel, const char *name, str
 	return rs__file_adopt(fd, name, out, err);
 }
 
+static enum rs_kind kind_of(const struct stat *st)
+{
+	if (S_ISREG(st->st_mode))
+		return RS_KIND_FILE;
+	return S_ISDIR(st->st_mode) ? RS_KIND_DIR : RS_KIND_OTHER;
+}
+
+/* fstat of what @rel leads to; 0, or -1 and errno. */
+static int stat_in(const struct rs_dir *dir, const char *rel, struct stat *st)
+{
+	int fd = open_in(dir, rel, O_PATH | O_CLOEXEC), status;
+
+	if (fd < 0)
+		return -1;
+	status = fstat(fd, st);
+	close(fd);
+	return status;
+}
+
+int rs_dir_stat(const struct rs_dir *dir, const char *rel, enum rs_kind *kind,
+	struct rs_identity *out, struct rs_err *err)
+{
+	const char *name = rel[0] ? rel : ".", *fault = name_fault(name);
+	struct stat st;
+
+	if (fault)
+		return fail_name(dir, rel, fault, err);
+	if (stat_in(dir, name, &st) < 0)
+		return fail_in(dir, name, name, errno, err);
+	*kind = kind_of(&st);
+	*out = rs__identity(&st);
+	return 0;
+}
+
 /* --------------------------------------------------------------- opening a directory */
 
 static int fail_dir(struct rs_err *err, int sys, const char *path)
@@ -337,20 +371,12 @@ struct listing {
 static bool follow(const struct listing *l, const char *name, struct stat *st)
 {
 	char rel[PATH_MAX];
-	int len, fd;
-	bool ok;
+	int len;
 
 	if (!l->dir->links)
 		return false;
 	len = snprintf(rel, sizeof(rel), "%s%s%s", l->sub, l->sub[0] ? "/" : "", name);
-	if (len < 0 || (size_t)len >= sizeof(rel))
-		return false;
-	fd = open_in(l->dir, rel, O_PATH | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	ok = fstat(fd, st) == 0;
-	close(fd);
-	return ok;
+	return len > 0 && (size_t)len < sizeof(rel) && stat_in(l->dir, rel, st) == 0;
 }
 
 static int add_entry(
@@ -374,9 +400,7 @@ static int add_entry(
 	e = &l->items[l->n];
 	if (rs_arena_str(arena, rs_str(name), &e->name, err) < 0)
 		return -1;
-	e->kind = S_ISREG(st.st_mode)   ? RS_KIND_FILE
-		  : S_ISDIR(st.st_mode) ? RS_KIND_DIR
-					: RS_KIND_OTHER;
+	e->kind = kind_of(&st);
 	e->id = rs__identity(&st);
 	l->n++;
 	return 0;

@@ -722,6 +722,43 @@ static void files_open_inside_only(void **state)
 	rs_dir_close(fenced);
 }
 
+static void stat_resolves_inside_only(void **state)
+{
+	static const struct {
+		const char *rel;
+		enum rs_kind kind;
+		enum rs_code code;
+	} rows[] = {
+		{"", RS_KIND_DIR, RS_OK},
+		{"rank_0", RS_KIND_DIR, RS_OK},
+		{"in_dir", RS_KIND_DIR, RS_OK},
+		{"in", RS_KIND_FILE, RS_OK},
+		{"pipe", RS_KIND_OTHER, RS_OK},
+		{"out", RS_KIND_FILE, RS_CORRUPT},
+		{"rank_0/../..", RS_KIND_DIR, RS_CORRUPT},
+		{"dangling", RS_KIND_FILE, RS_CORRUPT},
+		{"nothing", RS_KIND_FILE, RS_MISSING},
+	};
+	struct rs_dir *dir;
+
+	(void)state;
+	make_links();
+	assert_int_equal(mkfifo("ck/pipe", 0644), 0);
+	dir = must_open("ck", NULL, true);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct rs_err err = {.code = RS_OK};
+		struct rs_identity id;
+		enum rs_kind kind;
+
+		assert_int_equal(rs_dir_stat(dir, rows[i].rel, &kind, &id, &err),
+			rows[i].code == RS_OK ? 0 : -1);
+		assert_int_equal(err.code, rows[i].code);
+		if (rows[i].code == RS_OK)
+			assert_int_equal(kind, rows[i].kind);
+	}
+	rs_dir_close(dir);
+}
+
 static void denied_links_are_refused(void **state)
 {
 	struct rs_dir *dir;
@@ -919,6 +956,7 @@ int main(void)
 		in_tree(list_sorts_and_resolves),
 		in_tree(list_looks_into_directories),
 		in_tree(files_open_inside_only),
+		in_tree(stat_resolves_inside_only),
 		in_tree(denied_links_are_refused),
 		in_tree(old_kernels_open_without_links),
 		in_tree(descriptors_outlive_paths),
