@@ -19,14 +19,21 @@ static struct {
 	_Atomic uint64_t allocs, alloc_n, reads, read_n;
 	_Atomic int64_t live;
 	atomic_int kind, openat2_sys;
-	atomic_bool always, hit;
+	atomic_bool alloc_always, read_always, hit;
 } fault;
 
 void fault_alloc(uint64_t n)
 {
 	fault.allocs = 0;
 	fault.alloc_n = n;
+	fault.alloc_always = false;
 	fault.hit = false;
+}
+
+void fault_alloc_always(uint64_t n)
+{
+	fault_alloc(n);
+	fault.alloc_always = true;
 }
 
 void fault_read(uint64_t n, enum fault_kind kind)
@@ -34,14 +41,14 @@ void fault_read(uint64_t n, enum fault_kind kind)
 	fault.reads = 0;
 	fault.read_n = n;
 	fault.kind = (int)kind;
-	fault.always = false;
+	fault.read_always = false;
 	fault.hit = false;
 }
 
 void fault_read_always(uint64_t n, enum fault_kind kind)
 {
 	fault_read(n, kind);
-	fault.always = true;
+	fault.read_always = true;
 }
 
 void fault_openat2(int sys)
@@ -76,9 +83,15 @@ uint64_t fault_reads(void)
 	return fault.reads;
 }
 
+/* Is the @i-th call struck by a fault set for the @n-th? */
+static bool is_struck(uint64_t i, uint64_t n, bool always)
+{
+	return n != 0 && (always ? i >= n : i == n);
+}
+
 static bool alloc_strikes(void)
 {
-	if (++fault.allocs != fault.alloc_n)
+	if (!is_struck(++fault.allocs, fault.alloc_n, fault.alloc_always))
 		return false;
 	fault.hit = true;
 	return true;
@@ -114,9 +127,7 @@ static ssize_t fail_with(int sys)
 
 ssize_t rs__pread(int fd, void *buf, size_t len, off_t off)
 {
-	uint64_t n = ++fault.reads, from = fault.read_n;
-
-	if (from == 0 || (fault.always ? n < from : n != from))
+	if (!is_struck(++fault.reads, fault.read_n, fault.read_always))
 		return pread(fd, buf, len, off);
 	fault.hit = true;
 	switch ((enum fault_kind)fault.kind) {

@@ -29,7 +29,8 @@ enum fault_kind {
 /* Counting starts anew with each call; n = 0: no fault, count only. */
 void fault_alloc(uint64_t n);
 void fault_read(uint64_t n, enum fault_kind kind);
-/* fault_read_always - the same fault for the n-th read and all that follow it. */
+/* The same for the n-th and all that follow it. */
+void fault_alloc_always(uint64_t n);
 void fault_read_always(uint64_t n, enum fault_kind kind);
 /* fault_openat2 - every openat2 fails with errno @sys; 0: none does. */
 void fault_openat2(int sys);
