@@ -1,9 +1,9 @@
 /*
  * source.h - floor 4: from a directory of strangers' files to a sealed catalog.
  *
- * A source format is one file in core/source/ and one line in the table of source.c. Formats bid for
- * a directory (probe); the best bid opens it. Two steps, because the second reads headers and should
- * read as few as it can: rs_source_open lists names and reads strategies and indexes,
+ * A source format is one file in core/source/ and one line in the table of source.c. Formats bid
+ * for a directory (probe); the best bid opens it. Two steps, because the second reads headers and
+ * should read as few as it can: rs_source_open lists names and reads strategies and indexes,
  * rs_source_describe loads the headers of one rank per stage and fills the catalog.
  */
 #ifndef RESHARDFS_SOURCE_H
@@ -14,13 +14,14 @@
 #include "reshardfs/layout.h"
 
 struct rs_source_options {
-	const char *path;     /* SOURCE: a directory or one file */
-	const char *format;   /* source=: name of a format, or NULL to probe */
-	const char *strategy; /* src_strategy=: path, or NULL to look in SOURCE and SOURCE/strategy */
-	const char *select;   /* "last" (NULL), "merge", or a glob: which file of a rank directory */
-	const char *beneath;  /* fence for links, NULL: SOURCE */
-	bool deny_links;      /* symlinks=deny */
-	bool any_layout;      /* target=same: several ranks without a strategy are fine */
+	const char *path;   /* SOURCE: a directory or one file */
+	const char *format; /* source=: name of a format, or NULL to probe */
+	const char
+		*strategy;  /* src_strategy=: path, or NULL to look in SOURCE and SOURCE/strategy */
+	const char *select; /* "last" (NULL), "merge", or a glob: which file of a rank directory */
+	const char *beneath; /* fence for links, NULL: SOURCE */
+	bool deny_links;     /* symlinks=deny */
+	bool any_layout;     /* target=same: several ranks without a strategy are fine */
 };
 
 /* A directory entry that is no part of the checkpoint. */
@@ -33,13 +34,13 @@ struct rs_source_ops;
 struct rs_source {
 	const struct rs_source_ops *ops;
 	struct rs_source_options opts; /* strings are copies */
-	struct rs_dir *dir;      /* SOURCE, or the directory of the file SOURCE */
-	const char *file;        /* name of SOURCE in dir when it is a file, else NULL */
+	struct rs_dir *dir;            /* SOURCE, or the directory of the file SOURCE */
+	const char *file;              /* name of SOURCE in dir when it is a file, else NULL */
 	struct rs_catalog *cat;
 	struct rs_strategy *strategy; /* NULL: none found, or none needed */
-	const char *container; /* "ckpt" or "safetensors": how the data files are written */
-	uint64_t n_ranks;      /* rank directories expected; 1 for sources without ranks */
-	struct rs_foreign *foreign; /* in the arena of cat */
+	const char *container;        /* "ckpt" or "safetensors": how the data files are written */
+	uint64_t n_ranks;             /* rank directories expected; 1 for sources without ranks */
+	struct rs_foreign *foreign;   /* in the arena of cat */
 	uint64_t n_foreign;
 	void *priv; /* of the format */
 };
@@ -63,8 +64,8 @@ struct rs_source_ops {
  * RS_USAGE (two bids tie; several ranks without a strategy; strategies in SOURCE and
  * SOURCE/strategy disagree; both kinds of files in rank directories), RS_CORRUPT, RS_IO.
  */
-int rs_source_open(const struct rs_source_options *opts, struct rs_source **out,
-	struct rs_err *err);
+int rs_source_open(
+	const struct rs_source_options *opts, struct rs_source **out, struct rs_err *err);
 /*
  * rs_source_describe - load one header per stage (of local rank @local if present, else of the
  * lowest present one) and describe every tensor. Call once, before any rs_target_rank.
@@ -80,9 +81,9 @@ const char *const *rs_source_formats(void);
 /*
  * rs_ckpt_header - the index of a MindSpore .ckpt: one entry per tensor or string, content
  * located and not read (mindspore.md section 1).
- * @out: a new table; rs_arena_free(table->arena) frees it. Entries are in file order; by_name is set.
- * Errors: RS_CORRUPT, RS_UNSUPPORTED (encrypted, map parameter, unknown type), RS_LIMIT, RS_IO.
- * Threads: any. Format: docs/formats/mindspore.md.
+ * @out: a new table; rs_arena_free(table->arena) frees it. Entries are in file order; by_name is
+ * set. Errors: RS_CORRUPT, RS_UNSUPPORTED (encrypted, map parameter, unknown type), RS_LIMIT,
+ * RS_IO. Threads: any. Format: docs/formats/mindspore.md.
  */
 int rs_ckpt_header(const struct rs_file *file, struct rs_table **out, struct rs_err *err);
 /*
