@@ -83,7 +83,7 @@ quick() (
 	integration "$@"
 )
 
-if ! (: <>/dev/fuse) 2>/dev/null; then
+if ! { [ -c /dev/fuse ] && (: <>/dev/fuse); } 2>/dev/null; then
 	echo '=================================================================================='
 	echo ' /dev/fuse CANNOT BE OPENED HERE: nothing that mounts is tested, the rest goes on.'
 	echo ' Run on a machine with FUSE, or a container with --device /dev/fuse --cap-add SYS_ADMIN.'
