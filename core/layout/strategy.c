@@ -86,7 +86,7 @@ int rs__strategy_slurp(
 bool rs_strategy_is(const struct rs_file *file)
 {
 	enum rs__form form;
-	char *text;
+	char *text = NULL;
 	bool found;
 
 	if (rs__strategy_form(file, &form, NULL) < 0)
@@ -129,7 +129,7 @@ static int read_file(const char *path, struct rs_strategy **out, struct rs_err *
 {
 	enum rs__form form;
 	struct rs_file file;
-	char *bytes;
+	char *bytes = NULL;
 	int ret = -1;
 
 	if (rs_file_open(path, NULL, &file, err) < 0)
