@@ -7,8 +7,6 @@
  * headers of the units that the file takes from, and no tensor data.
  * Read next: sink.c (where segments come from), read.c (what becomes of them).
  */
-#include <stdio.h>
-
 #include "core/image/internal.h"
 
 /*
@@ -45,7 +43,7 @@ static int describe(struct rs_image *img, const struct rs_format_ops *format, bo
 	struct rs__builder b;
 	int rc = -1;
 
-	rs__builder_init(&b, img->arena, img->nests, img->list.n);
+	rs__builder_init(&b, img->arena, &img->list, img->nests);
 	if (format->emit(&img->list, mindspore, &b.sink, notes, err) == 0)
 		rc = rs__builder_finish(&b, img, err);
 	rs__builder_done(&b);
@@ -122,22 +120,20 @@ static void narrow_by_dir(struct rs_image *img, const struct rs_identity *id)
 
 /* The directories between SOURCE and the file @path. One that we cannot look at counts as closed.
  */
-static void narrow_by_parents(
-	struct rs_image *img, const struct rs_source *source, const char *path)
+static void narrow_by_parents(struct rs_image *img, const struct rs_dir *root, const char *path)
 {
-	const char *root = rs_dir_path(source->dir);
-
 	for (const char *end = strchr(path, '/'); end; end = strchr(end + 1, '/')) {
 		struct rs_identity id = {0};
-		struct rs_dir *dir = NULL;
-		char sub[4096];
-		int len = snprintf(sub, sizeof(sub), "%s/%.*s", root, (int)(end - path), path);
+		enum rs_kind kind;
+		char sub[4096]; /* PATH_MAX */
+		size_t len = (size_t)(end - path);
 
-		if (len > 0 && (size_t)len < sizeof(sub) &&
-			rs_dir_open(sub, source->opts.beneath ? source->opts.beneath : root,
-				!source->opts.deny_links, &dir, NULL) == 0)
-			id = rs_dir_identity(dir);
-		rs_dir_close(dir);
+		if (len < sizeof(sub)) {
+			memcpy(sub, path, len);
+			sub[len] = '\0';
+			if (rs_dir_stat(root, sub, &kind, &id, NULL) < 0)
+				id = (struct rs_identity){0};
+		}
 		narrow_by_dir(img, &id);
 	}
 }
@@ -172,7 +168,7 @@ static void derive_attributes(struct rs_image *img, const struct rs_target *targ
 		const char *path = rs_catalog_file_info(source->cat, img->files[i])->path;
 
 		if (!last || !same_parent(last, path))
-			narrow_by_parents(img, source, path);
+			narrow_by_parents(img, source->dir, path);
 		last = path;
 	}
 	/* A group of readers that is not one group is protected by what others may do. */

@@ -29,15 +29,15 @@ struct rs__stretch {
 struct rs__builder {
 	struct rs_sink sink; /* first, so that a sink leads back to its builder */
 	struct rs_arena *arena;
+	const struct rs_list *list;
 	const struct rs_nest *const *nests; /* per list item */
-	uint64_t n_nests;
-	struct rs__stretch *stretches; /* heap, as the two below, until finish */
+	struct rs__stretch *stretches;      /* heap, as the two below, until finish */
 	uint64_t n_stretches, cap_stretches;
 	uint8_t *literal; /* the blob that is growing; it began at literal_start */
 	uint64_t literal_len, literal_cap, literal_start;
 };
-void rs__builder_init(struct rs__builder *b, struct rs_arena *arena,
-	const struct rs_nest *const *nests, uint64_t n_nests);
+void rs__builder_init(struct rs__builder *b, struct rs_arena *arena, const struct rs_list *list,
+	const struct rs_nest *const *nests);
 /* rs__builder_finish - fill size, start, segments and n_segments of @img, in the arena. */
 int rs__builder_finish(struct rs__builder *b, struct rs_image *img, struct rs_err *err);
 void rs__builder_done(struct rs__builder *b); /* after finish, and after a failure */

@@ -11,6 +11,9 @@
 
 #include "core/image/internal.h"
 
+/* Stored bytes that a cast converts at a time: enough to make a read of them worth its call. */
+#define CAST_BLOCK 65536
+
 /* Seconds since boot, never 0, for "was checked within this second". */
 static uint32_t coarse_now(void)
 {
@@ -67,6 +70,15 @@ static int check_file(const struct rs_image *img, uint32_t number, const struct 
 	return 0;
 }
 
+static int gather(
+	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err)
+{
+	if (rows->encoded)
+		return rs_content_gather(file, rows, dst, err);
+	return rs_io_gather(file, rows, dst, err);
+}
+
+/* Bytes of a tensor in the dtype of its sources. */
 static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
 	const struct rs_nest *nest, uint64_t skip, uint64_t len, uint8_t *dst, struct rs_err *err)
 {
@@ -90,10 +102,52 @@ static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
 			if (!file)
 				return -1;
 		}
-		if (rs_io_gather(file, &rows, dst + rows.target_off, err) < 0)
+		if (gather(file, &rows, dst + rows.target_off, err) < 0)
 			return -1;
 	}
 	return file ? check_file(img, number, file, now, err) : 0;
+}
+
+/*
+ * Bytes [skip, skip + len) of a tensor that is shown in another dtype: whole elements go through
+ * a block on the stack; of an element that the stretch cuts, the part that is asked for is kept.
+ */
+static int read_cast(const struct rs_image *img, struct rs_catalog *cat,
+	const struct rs_segment *segment, uint64_t skip, uint64_t len, uint8_t *dst,
+	struct rs_err *err)
+{
+	const uint64_t from = rs_dtype_bits(segment->cast_from) / 8;
+	const uint64_t to = rs_dtype_bits(segment->cast_to) / 8;
+	uint8_t stored[CAST_BLOCK], one[8];
+
+	while (len > 0) {
+		uint64_t first = skip / to, cut = skip % to, n = 1, part = rs_min(len, to - cut);
+		bool whole = cut == 0 && len >= to;
+
+		if (whole) {
+			n = rs_min(len / to, sizeof(stored) / from);
+			part = n * to;
+		}
+		if (read_slice(img, cat, segment->nest, first * from, n * from, stored, err) < 0)
+			return -1;
+		rs_cast(segment->cast_from, segment->cast_to, stored, whole ? dst : one, n);
+		if (!whole)
+			memcpy(dst, one + cut, part);
+		dst += part;
+		skip += part;
+		len -= part;
+	}
+	return 0;
+}
+
+static int read_tensor(const struct rs_image *img, struct rs_catalog *cat,
+	const struct rs_segment *segment, uint64_t skip, uint64_t len, uint8_t *dst,
+	struct rs_err *err)
+{
+	skip += segment->skip;
+	if (segment->cast_to != RS_DT_NONE)
+		return read_cast(img, cat, segment, skip, len, dst, err);
+	return read_slice(img, cat, segment->nest, skip, len, dst, err);
 }
 
 int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
@@ -116,8 +170,7 @@ int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t o
 			memset(dst, segment->byte, part);
 			break;
 		case RS_SEGMENT_SLICE:
-			if (read_slice(img, cat, segment->nest, segment->skip + skip, part, dst,
-				    err) < 0)
+			if (read_tensor(img, cat, segment, skip, part, dst, err) < 0)
 				return -1;
 			break;
 		}

@@ -112,20 +112,44 @@ static int build_bytes(struct rs_sink *s, const void *p, uint64_t len, struct rs
 	return 0;
 }
 
+/* Have the read path show a tensor in another dtype than its sources have. */
+static int set_cast(struct rs_segment *segment, const struct rs_wanted *item, struct rs_err *err)
+{
+	if (rs_wanted_stored(item) == item->dtype)
+		return 0;
+	if (!rs_cast_known(item->stored, item->dtype))
+		return rs_fail(err, RS_UNSUPPORTED, "tensor '%s': %s cannot be shown as %s",
+			RS_SHOW(item->name), rs_dtype_name(item->stored),
+			rs_dtype_name(item->dtype));
+	segment->cast_from = item->stored;
+	segment->cast_to = item->dtype;
+	return 0;
+}
+
 static int build_slice(
 	struct rs_sink *s, uint64_t item, uint64_t skip, uint64_t len, struct rs_err *err)
 {
 	struct rs__builder *b = (struct rs__builder *)s;
 	struct rs_segment segment = {.kind = RS_SEGMENT_SLICE, .skip = skip};
+	uint64_t shown = 0, planned = 0;
 
 	/* A format that asks for more than the tensor has would make the read path walk off a nest.
 	 */
-	if (item >= b->n_nests || !rs_range_ok(skip, len, b->nests[item]->bytes))
+	if (item < b->list->n) {
+		const struct rs_wanted *w = &b->list->items[item];
+
+		if (rs__wanted_bytes(w, &shown, err) < 0 || set_cast(&segment, w, err) < 0)
+			return -1;
+		segment.nest = b->nests[item];
+		if (!rs_shape_bytes(&w->shape, rs_wanted_stored(w), &planned) ||
+			planned != segment.nest->bytes)
+			shown = 0;
+	}
+	if (!rs_range_ok(skip, len, shown))
 		return rs_fail(err, RS_CORRUPT,
 			"item %" PRIu64 ": bytes [%" PRIu64 ", +%" PRIu64
 			") are not bytes of its tensor",
 			item, skip, len);
-	segment.nest = b->nests[item];
 	if (flush_literal(b, err) < 0)
 		return -1;
 	return append(b, s->size - len, &segment, err);
@@ -141,14 +165,14 @@ static int build_fill(struct rs_sink *s, uint8_t byte, uint64_t len, struct rs_e
 	return append(b, s->size - len, &segment, err);
 }
 
-void rs__builder_init(struct rs__builder *b, struct rs_arena *arena,
-	const struct rs_nest *const *nests, uint64_t n_nests)
+void rs__builder_init(struct rs__builder *b, struct rs_arena *arena, const struct rs_list *list,
+	const struct rs_nest *const *nests)
 {
 	*b = (struct rs__builder){
 		.sink = {.bytes = build_bytes, .slice = build_slice, .fill = build_fill},
 		.arena = arena,
+		.list = list,
 		.nests = nests,
-		.n_nests = n_nests,
 	};
 }
 

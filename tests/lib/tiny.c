@@ -194,6 +194,7 @@ static int list_slices(
 	parts[1] = (struct rs_part){.kind = RS_PART_ZERO, .box = {1, {0}, {2}}};
 	items[1] = (struct rs_wanted){.name = RS_STR("pad"),
 		.dtype = RS_DT_F32,
+		.stored = t->pad_stored,
 		.shape = {1, {2}},
 		.parts = &parts[1],
 		.n_parts = 1,

@@ -23,15 +23,15 @@
 struct tiny {
 	char dir[32];
 	struct rs_catalog *cat;
-	struct rs_arena *arena;
 	struct rs_dir *handle;
 	struct rs_source source;
 	struct rs_target target;
-	struct rs_tensor w, pad;            /* pad: shape and dtype of what the target adds */
+	struct rs_tensor w;
 	_Atomic uint32_t lists[TINY_RANKS]; /* how often a rank's list was asked for */
 	/* Knobs. */
 	enum rs_code fail[TINY_RANKS]; /* what asking for the list of a rank ends with */
 	bool empty, raw, strange; /* lists: without items; one file as it is; a dtype nobody has */
+	enum rs_dtype pad_stored; /* of pad, when it is to be a cast; else RS_DT_NONE */
 	uint64_t rows;            /* of w that targets want: 16 */
 	pthread_mutex_t gate_lock;
 	pthread_cond_t gate_moved;

@@ -142,6 +142,54 @@ static void raw_reads_back(void **state)
 	rs_image_free(img);
 }
 
+/* A tensor that is shown wider or narrower: every stretch, also those that cut elements. */
+static void check_cast(struct tiny *t, enum rs_dtype from, enum rs_dtype to)
+{
+	struct rs_image *img = build(t, 2);
+	const uint64_t n = 64 / (rs_dtype_bits(from) / 8), size = n * rs_dtype_bits(to) / 8;
+	const uint64_t start[] = {0, size - 3};
+	const struct rs_segment segment = {.kind = RS_SEGMENT_SLICE,
+		.nest = img->nests[0],
+		.skip = 3, /* as if a chunk border lay inside an element */
+		.cast_from = from,
+		.cast_to = to};
+	struct rs_image shown = *img;
+	uint8_t stored[64], pad[8], whole[256];
+
+	shown.size = size - 3;
+	shown.n_segments = 1;
+	shown.start = start;
+	shown.segments = &segment;
+	tiny_content(2, stored, pad);
+	rs_cast(from, to, stored, whole, n);
+	read_everywhere(t, &shown, whole + 3, size - 3);
+	rs_image_free(img);
+}
+
+static void casts_read_back(void **state)
+{
+	check_cast(*state, RS_DT_BF16, RS_DT_F32);
+	check_cast(*state, RS_DT_F32, RS_DT_F16);
+	check_cast(*state, RS_DT_F64, RS_DT_BF16);
+}
+
+static void casts_are_built(void **state)
+{
+	struct tiny *t = *state;
+	struct rs_image *img;
+
+	t->pad_stored = RS_DT_F64;
+	img = build(t, 0);
+	assert_int_equal(img->nests[1]->bytes, 16);
+	assert_int_equal(img->segments[3].cast_from, RS_DT_F64);
+	assert_int_equal(img->segments[3].cast_to, RS_DT_F32);
+	assert_int_equal(img->start[4] - img->start[3], 8);
+	assert_int_equal(img->segments[1].cast_to, RS_DT_NONE);
+	rs_image_free(img);
+	t->pad_stored = RS_DT_I32;
+	refuse(t, RS_UNSUPPORTED, "'pad': I32 cannot be shown as F32");
+}
+
 /* A file has a list beside its bytes: the same items, each with its nest. */
 static void images_know_what_they_hold(void **state)
 {
@@ -449,6 +497,8 @@ int main(void)
 		TEST(ckpt_reads_back),
 		TEST(safetensors_reads_back),
 		TEST(raw_reads_back),
+		TEST(casts_read_back),
+		TEST(casts_are_built),
 		TEST(images_know_what_they_hold),
 		cmocka_unit_test(modes_are_what_files_and_directories_share),
 		TEST(attributes_are_what_files_share),
