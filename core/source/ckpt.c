@@ -171,7 +171,9 @@ static int read_name(
 			"a tensor name of %" PRIu64 " bytes, the limit is %d (RS_MAX_NAME)",
 			tag->len, RS_MAX_NAME);
 	char *name = rs_arena_alloc(w->arena, tag->len + 1, w->err);
-	if (!name || rs_wire_bytes(in, tag, 0, name, tag->len, w->err) < 0)
+	if (!name)
+		return rs_err_prefix(w->err, "%s@%" PRIu64, w->file->name, v->at);
+	if (rs_wire_bytes(in, tag, 0, name, tag->len, w->err) < 0)
 		return -1;
 	v->name = (struct rs_str){name, tag->len};
 	return 0;
@@ -384,7 +386,8 @@ static int fill_table(struct walk *w, struct rs_table *t)
 	uint64_t *bytes = RS_NEW(w->arena, uint64_t, w->err);
 
 	if (!entries || !spans || !bytes)
-		return -1;
+		return rs_err_prefix(
+			w->err, "%s: %" PRIu64 " tensors", w->file->name, w->n_entries);
 	if (w->n_entries)
 		memcpy(entries, w->entries, w->n_entries * sizeof(*entries));
 	if (w->n_spans)

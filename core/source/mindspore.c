@@ -41,7 +41,7 @@ static int probe(const struct rs_dir *dir, const char *file)
 	scratch = rs_arena_new(PROBE_MAX_BYTES, NULL);
 	if (scratch && rs_dir_list(dir, "", scratch, &entries, &n, NULL) == 0)
 		for (uint64_t i = 0; i < n; i++) {
-			if (entries[i].kind == RS_KIND_DIR &&
+			if (entries[i].kind != RS_KIND_FILE &&
 				rs__ms_rank_of(entries[i].name, &rank))
 				bid = 90;
 			else if (bid == 0 && entries[i].kind != RS_KIND_DIR &&

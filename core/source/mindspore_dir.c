@@ -240,8 +240,15 @@ static int list_rank(struct rs_source *src, struct rs__ms_tree *tree, struct rs_
 	uint64_t n;
 	int status = -1;
 
-	if (!scratch || rs_dir_list(src->dir, rank->name, scratch, &entries, &n, err) < 0)
+	if (!scratch)
 		goto out;
+	if (rs_dir_list(src->dir, rank->name, scratch, &entries, &n, err) < 0) {
+		if (err && err->code == RS_CORRUPT && !err->hint[0])
+			(void)rs_hint(err,
+				"if the link is meant, allow it: beneath=DIR, a directory "
+				"that holds both the link and what it leads to");
+		goto out;
+	}
 	for (uint64_t i = 0; i < n; i++)
 		if (sift(src, tree, rank->name, &entries[i], &picks, err) < 0)
 			goto out;
@@ -304,6 +311,12 @@ static bool is_strategy(const struct rs_source *src, const struct rs_dirent *e)
 	return yes;
 }
 
+/* A link that cannot be followed counts as what it is called, so that listing it tells why. */
+static bool is_rank(const struct rs_dirent *e, uint64_t *rank)
+{
+	return e->kind != RS_KIND_FILE && rs__ms_rank_of(e->name, rank);
+}
+
 /* The entries of SOURCE that are neither rank directories nor strategies. */
 static int sift_root(struct rs_source *src, struct rs__ms_tree *tree,
 	const struct rs_dirent *entries, uint64_t n, struct picks *picks, struct rs_err *err)
@@ -315,12 +328,8 @@ static int sift_root(struct rs_source *src, struct rs__ms_tree *tree,
 
 		if (e->kind == RS_KIND_DIR && rs_str_is(e->name, "strategy"))
 			tree->strategy_dir = true;
-		else if (rs__ms_rank_of(e->name, &rank))
-			status = e->kind == RS_KIND_DIR ? 0
-							: rs__ms_foreign(src, tree, "", e->name,
-								  "no directory, or a link out of "
-								  "SOURCE (beneath=)",
-								  err);
+		else if (is_rank(e, &rank))
+			continue;
 		else if (is_strategy(src, e))
 			continue;
 		else if (tree->n_ranks && !why_not(e))
@@ -400,8 +409,7 @@ static int list_root(struct rs_source *src, struct rs__ms_tree *tree,
 	int status = -1;
 
 	for (uint64_t i = 0; i < n; i++)
-		if (entries[i].kind == RS_KIND_DIR && rs__ms_rank_of(entries[i].name, &rank) &&
-			add_rank(src, tree, rank, &entries[i], err) < 0)
+		if (is_rank(&entries[i], &rank) && add_rank(src, tree, rank, &entries[i], err) < 0)
 			goto out;
 	if (sift_root(src, tree, entries, n, &picks, err) == 0)
 		status = tree->n_ranks ? list_ranks(src, tree, err)
@@ -444,6 +452,12 @@ static int take_file(struct rs_source *src, struct rs__ms_tree *tree, struct rs_
 	return 0;
 }
 
+static struct rs_str base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return rs_str(slash ? slash + 1 : path);
+}
+
 int rs__ms_list(struct rs_source *src, struct rs__ms_tree *tree, struct rs_err *err)
 {
 	struct rs_arena *scratch;
@@ -465,6 +479,12 @@ int rs__ms_list(struct rs_source *src, struct rs__ms_tree *tree, struct rs_err *
 		return rs_fail(err, RS_MISSING, "%s: no rank directory holds a checkpoint file%s%s",
 			src->opts.path, is_glob(&src->opts) ? " that matches select=" : "",
 			is_glob(&src->opts) ? src->opts.select : "");
+	if (!tree->in_dirs && rs__ms_rank_of(base_name(src->opts.path), &n))
+		rs_note(rs_catalog_notes(src->cat),
+			"%s is called like a rank directory, but its file is taken as whole "
+			"tensors; "
+			"for the tree give the directory above",
+			src->opts.path);
 	if (tree->n_several)
 		rs_note(rs_catalog_notes(src->cat),
 			"%" PRIu64 " rank directories hold several checkpoint files; the last one "

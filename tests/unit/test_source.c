@@ -332,7 +332,7 @@ static void rank_directories_are_told_by_their_last_number(void **state)
 	assert_string_equal(file_of(src, 2), "rank_9_rank_2/x.ckpt");
 	for (size_t i = 0; i < COUNT(strange); i++)
 		assert_true(is_foreign(src, strange[i], "not a rank directory"));
-	assert_true(is_foreign(src, "rank_7", "no directory"));
+	assert_true(is_foreign(src, "rank_7", "not a checkpoint file"));
 	rs_source_close(src);
 
 	make_dir("rank_02");
@@ -471,6 +471,14 @@ static void links_stay_inside(void **state)
 	REFUSED(RS_CORRUPT, "symbolic link", "", .path = at("tree"), .beneath = root,
 		.deny_links = true);
 
+	/* A farm of links to directories elsewhere. */
+	make_dir("farm");
+	assert_int_equal(symlink("../tree/rank_0", at("farm/rank_0")), 0);
+	REFUSED(RS_CORRUPT, "outside the checkpoint", "beneath=", .path = at("farm"));
+	src = OPEN(.path = at("farm"), .beneath = root);
+	describe(src, 0);
+	rs_source_close(src);
+
 	assert_int_equal(unlink(at("tree/rank_0/x.ckpt")), 0);
 	assert_int_equal(symlink("x.ckpt", at("tree/rank_0/x.ckpt")), 0);
 	REFUSED(RS_CORRUPT, "loop", "", .path = at("tree"));
@@ -568,6 +576,9 @@ static void without_a_strategy_only_rank_0_is_whole(void **state)
 	struct rs_source *src = OPEN(.path = root);
 	describe(src, 0);
 	assert_shape(tensor(src, "w"), "[2]");
+	rs_source_close(src);
+	src = OPEN(.path = at("rank_0"));
+	assert_true(is_noted(src, "called like a rank directory"));
 	rs_source_close(src);
 
 	make_dir("rank_4");
