@@ -1,5 +1,4 @@
 """The life of a mount: what is refused and with which exit code, coming up, ending well and badly."""
-import ctypes
 import errno
 import hashlib
 import os
@@ -517,6 +516,55 @@ def test_log_is_reopened_and_made_to_tell_more(source, point, tmp_path):
     assert program("umount", point).code == 0
 
 
+def test_a_source_that_hangs(source, mount, digest):
+    """The source is a mount whose daemon stands still. What needs it waits, can be killed, and holds
+    up nobody else; SIGTERM ends all in its five seconds."""
+    below = mount(source, "target=same")
+    m = mount(below.path, "target=same")
+    assert sha(m.path / FILE) == digest
+    readers = []
+    below.process.send_signal(signal.SIGSTOP)
+    try:
+        for rank in (1, 2, 3) * 4:  # more than there are threads
+            readers.append(subprocess.Popen(["cat", m.path / ("rank_%d/checkpoint_%d.ckpt" % (rank, rank))],
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        time.sleep(0.3)
+        assert all(r.poll() is None for r in readers)
+        assert sha(m.path / FILE) == digest and os.statvfs(m.path).f_blocks
+        assert os.listdir(m.path / "rank_3") == ["checkpoint_3.ckpt"]
+        for reader in readers[:6]:
+            reader.kill()
+        for reader in readers[:6]:
+            assert reader.wait(3) == -signal.SIGKILL
+        m.process.send_signal(signal.SIGTERM)
+        assert m.process.wait(8) == 0
+        assert not mounted(m.path) and "leaving" in m.log()
+        m.closed = True
+        for reader in readers[6:]:
+            assert b"cat: " in reader.communicate(timeout=5)[1] and reader.returncode == 1
+    finally:
+        below.process.send_signal(signal.SIGCONT)
+        for reader in readers:
+            reader.kill()
+            reader.communicate()
+
+
+def test_a_source_that_hangs_for_a_while(source, mount):
+    """Requests that waited get the right bytes when the source answers again."""
+    below = mount(source, "target=same")
+    m = mount(below.path, "target=same")
+    below.process.send_signal(signal.SIGSTOP)
+    readers = [subprocess.Popen(["sha256sum", m.path / ("rank_%d/checkpoint_%d.ckpt" % (r, r))],
+                                stdout=subprocess.PIPE) for r in (1, 2, 3) * 3]
+    time.sleep(0.3)
+    readers[0].kill()
+    below.process.send_signal(signal.SIGCONT)
+    for number, reader in enumerate(readers):
+        got = reader.communicate(timeout=20)[0].split()
+        want = next((source / ("rank_%d" % (number % 3 + 1))).glob("*.ckpt")).read_bytes()
+        assert number == 0 or got[0].decode() == hashlib.sha256(want).hexdigest()
+
+
 # ----------------------------------------------------------------------------------- ending
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
@@ -775,11 +823,3 @@ def in_own_sbin(script, tmp_path, **env):
     """.format(tmp_path, PROGRAM)
     return subprocess.run(["unshare", "-m", "sh", "-c", copy + script], capture_output=True, text=True,
                           env=dict(os.environ, **env))
-
-
-def test_interrupted_lookup(source, tmp_path, point):
-    """A reader that is killed while its file is being looked at is gone at once."""
-    up(source, point)
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.access(os.fsencode(point / FILE), os.R_OK) == 0
-    assert program("umount", point).code == 0
