@@ -32,7 +32,7 @@ int fs__verb_fail(const struct fs_options *o, const char *verb, const struct rs_
 	struct rs_jsonw w;
 
 	if (!o->json)
-		return fs_finish(code);
+		return code;
 	fs__json_begin(&w, verb);
 	fs__json_err(&w, "error", err);
 	return fs__json_end(&w, code);
@@ -63,7 +63,7 @@ int fs__json_end(struct rs_jsonw *w, int exit_code)
 	fwrite(text, 1, (size_t)len, stdout);
 	putchar('\n');
 	rs_free(text);
-	return fs_finish(exit_code);
+	return exit_code;
 }
 
 void fs__json_uint(struct rs_jsonw *w, const char *key, uint64_t value)

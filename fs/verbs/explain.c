@@ -174,10 +174,11 @@ static int print_run(void *arg, const struct fs_leaf *leaf)
 		printf(" %s at %" PRIu64, RS_SHOW(rs_str(fs__source_file_name(p->x->src, file))),
 			at);
 	}
-	printf(": %" PRIu64 " bytes", leaf->width);
-	for (uint32_t i = leaf->n_loops; i-- > 0;)
-		printf(", %" PRIu64 " times %" PRIu64 " apart (target %" PRIu64 ")", leaf->count[i],
-			leaf->pitch[i], leaf->step[i]);
+	printf(": ");
+	for (uint32_t i = 0; i < leaf->n_loops; i++)
+		printf("%" PRIu64 " times (source +%" PRIu64 ", target +%" PRIu64 ") ",
+			leaf->count[i], leaf->pitch[i], leaf->step[i]);
+	printf("%" PRIu64 " bytes", leaf->width);
 	putchar('\n');
 	return 0;
 }
@@ -351,7 +352,7 @@ static int explain(const struct fs_options *o, struct explain *x, struct rs_err 
 	if (o->json)
 		return print_json(x);
 	print_text(x, o->bytes);
-	return fs_finish(FS_EXIT_OK);
+	return FS_EXIT_OK;
 }
 
 int fs_verb_explain(const struct fs_options *o)

@@ -129,10 +129,11 @@ static void print_tensors(const struct survey *s, bool exact)
 static void print_cuts(const struct survey *s)
 {
 	if (s->replicas_max > 0 && s->src->n_ranks > 1) {
-		printf(LABEL "%" PRIu32, "replicas", s->replicas_min);
+		printf(LABEL "each slice in %" PRIu32, "replicas", s->replicas_min);
 		if (s->replicas_max != s->replicas_min)
 			printf(" to %" PRIu32, s->replicas_max);
-		puts(" ranks by the strategy for each slice (equal: not checked)");
+		printf(" rank%s by the strategy%s\n", s->replicas_max == 1 ? "" : "s",
+			s->replicas_max == 1 ? "" : " (equal: not checked)");
 	}
 	if (s->cut_gcd == 0)
 		return;
@@ -140,7 +141,7 @@ static void print_cuts(const struct survey *s)
 	for (uint64_t i = 1; i <= TP_MAX && i <= s->cut_gcd; i++)
 		if (s->cut_gcd % i == 0)
 			printf("%" PRIu64 " ", i);
-	puts("divide every axis that is cut");
+	puts("divide every axis that the strategy cuts");
 }
 
 static int print_text(const struct survey *s, const struct fs_options *o, struct rs_err *err)
@@ -342,11 +343,10 @@ int fs_verb_inspect(const struct fs_options *o)
 	if (fs__survey_run(&s, src, &err) < 0 || (!o->json && print_text(&s, o, &err) < 0)) {
 		code = fs__verb_fail(o, "inspect", &err);
 	} else {
-		fflush(stdout);
 		for (uint64_t i = 0; i < s.n_errors; i++)
 			fs_report(&s.errors[i]);
 		code = s.n_errors > 0 ? fs_exit_code(s.errors[0].code) : FS_EXIT_OK;
-		code = o->json ? print_json(&s, code) : fs_finish(code);
+		code = o->json ? print_json(&s, code) : code;
 	}
 	fs__survey_done(&s);
 	rs_source_close(src);

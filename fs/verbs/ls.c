@@ -99,7 +99,7 @@ static const char *mode_text(const struct rs_attr *a, char *text)
 static void print_text(const struct row *row, bool bytes)
 {
 	char mode[11], shown[2 * FS_VIEW_PATH_MAX];
-	const char *size = "";
+	char size[32] = "";
 
 	rs_show(rs_str(row->path), shown, sizeof(shown));
 	if (row->err.code != RS_OK) {
@@ -107,7 +107,7 @@ static void print_text(const struct row *row, bool bytes)
 		return;
 	}
 	if (row->attr.kind == RS_NODE_FILE)
-		size = FS_SIZE(row->attr.size, bytes);
+		fs_size(row->attr.size, bytes, size, sizeof(size));
 	printf("%s %*s  %s\n", mode_text(&row->attr, mode), SIZE_COLUMN, size, shown);
 }
 
@@ -153,7 +153,7 @@ static int print_listing(const struct fs_options *o, const struct listing *l)
 		}
 	}
 	if (!o->json)
-		return fs_finish(code);
+		return code;
 	rs_jsonw_close(&w, ']');
 	return fs__json_end(&w, code);
 }

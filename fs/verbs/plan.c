@@ -336,9 +336,8 @@ int fs_verb_plan(const struct fs_options *o)
 	} else {
 		if (!o->json)
 			print_text(&p);
-		fflush(stdout);
 		code = report_refused(&p);
-		code = o->json ? print_json(&p, code) : fs_finish(code);
+		code = o->json ? print_json(&p, code) : code;
 	}
 	fs__measure_free(p.ranks, p.n);
 	rs_free(p.unit_used);

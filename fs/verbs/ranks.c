@@ -93,7 +93,7 @@ int fs_verb_ranks(const struct fs_options *o)
 		answer(o, target, needs, &w, &err) < 0)
 		code = fs__verb_fail(o, "ranks", &err);
 	else
-		code = o->json ? fs__json_end(&w, code) : fs_finish(code);
+		code = o->json ? fs__json_end(&w, code) : code;
 	rs_free(needs);
 	if (target != NULL)
 		rs_target_close(target);

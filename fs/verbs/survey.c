@@ -153,6 +153,27 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 	return a;
 }
 
+/* Axes that the tensor map cuts; what the optimizer shard cuts further is no matter of tp. */
+static void count_cuts(struct survey *s, const struct rs_tensor *t)
+{
+	uint32_t devices = rs_catalog_stage_devices(s->src->cat);
+	const struct rs_layout *l = NULL;
+
+	if (s->src->strategy != NULL)
+		l = rs_strategy_find(s->src->strategy, t->first_rank / devices, t->name);
+	if (l == NULL || l->n_axes != t->shape.n_axes)
+		return;
+	for (uint32_t a = 0; a < l->n_axes; a++) {
+		bool cut = false;
+
+		for (uint32_t m = l->map_first[a]; m < l->map_first[a + 1]; m++)
+			if (l->map[m] >= 0 && (uint32_t)l->map[m] < l->n_dev)
+				cut |= l->dev[l->n_dev - 1 - (uint32_t)l->map[m]] > 1;
+		if (cut && t->shape.dims[a] > 0)
+			s->cut_gcd = gcd(t->shape.dims[a], s->cut_gcd);
+	}
+}
+
 static void count_tensor(struct survey *s, const struct rs_tensor *t)
 {
 	const struct rs_grid *g = t->grid;
@@ -170,9 +191,7 @@ static void count_tensor(struct survey *s, const struct rs_tensor *t)
 		if (s->replicas_min == 0 || holders < s->replicas_min)
 			s->replicas_min = holders;
 	}
-	for (uint32_t a = 0; g != NULL && a < g->n_axes; a++)
-		if (g->cuts[a] > 1 && t->shape.dims[a] > 0)
-			s->cut_gcd = gcd(t->shape.dims[a], s->cut_gcd);
+	count_cuts(s, t);
 }
 
 /* ------------------------------------------------ names that no tensor stands for */

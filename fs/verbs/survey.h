@@ -21,7 +21,7 @@ struct survey {
 	uint64_t bytes, bytes_on_disk;       /* sum of dtypes' bytes; of whole files */
 	uint64_t n_crc, n_deduplicated;      /* units that carry a checksum; that lack replicas */
 	uint32_t replicas_min, replicas_max; /* of a slice; 0: unknown */
-	uint64_t cut_gcd; /* of the lengths of all axes that are cut; 0: nothing is cut */
+	uint64_t cut_gcd; /* of the lengths of all axes that tensor maps cut; 0: none */
 	/* what is wrong, in the order of the ranks; heap. The first decides the exit code */
 	struct rs_err *errors;
 	uint64_t n_errors, cap_errors;

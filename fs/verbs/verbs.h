@@ -21,7 +21,7 @@ int fs__verb_fail(const struct fs_options *o, const char *verb, const struct rs_
 
 /* The frame of an answer: {"schema": "reshardfs.VERB/1", ...}. */
 void fs__json_begin(struct rs_jsonw *w, const char *verb);
-/* fs__json_end - close the object, print it, flush: the exit code, or that of a failed write. */
+/* fs__json_end - close the object and print it; returns @exit_code. The caller of verbs flushes. */
 int fs__json_end(struct rs_jsonw *w, int exit_code);
 void fs__json_uint(struct rs_jsonw *w, const char *key, uint64_t value);
 void fs__json_bool(struct rs_jsonw *w, const char *key, bool value);

@@ -161,8 +161,12 @@ def by_hand(root, found):
     return bytes(out)
 
 
+def where(box):
+    return tuple(slice(o, o + n) for o, n in zip(box["origin"], box["length"]))
+
+
 def take(data, box):
-    return data[tuple(slice(o, o + n) for o, n in zip(box["origin"], box["length"]))]
+    return data[where(box)]
 
 
 def check_explained(case, rank, name, item, file):
@@ -177,7 +181,7 @@ def check_explained(case, rank, name, item, file):
         return
     seen = np.zeros(item.shape, int)
     for box in found["boxes"]:
-        take(seen, box["target"])[...] += 1
+        seen[where(box["target"])] += 1
         stored = case.tree.rank(int(box["unit"][5:]))[name]
         assert (take(stored.data, box["stored"]) == take(item.data, box["target"])).all()
         if name in case.whole:
@@ -413,7 +417,7 @@ def test_inspect_lists_odd_files(case, tmp_path):
     paths = [f["path"] for f in found["foreign"]]
     assert {"README", "rank_1/x.ckpt.tmp", "a\nb"} <= set(paths) and all(f["why"] for f in found["foreign"])
     out = program("inspect", tmp_path / "src").out.decode()
-    assert "README: " in out and "a\\x0ab" in out and "a\nb" not in out
+    assert "README: " in out and "a\\x0Ab" in out and "a\nb" not in out
 
 
 # ------------------------------------------------------------------- broken trees, both verbs
@@ -567,7 +571,8 @@ def test_impossible_targets(tmp_path):
         root = tmp_path / str(number)
         words = small(root, ROWS, SMALL, target)
         done = program("plan", *words)
-        assert done.code == 2 and said in done.text and "hint:" in done.text, done
+        assert done.code == 2 and said in done.text, done
+        assert number or "hint:" in done.text, done
         assert program("inspect", words[0]).code == 0
 
 
@@ -598,7 +603,7 @@ def test_names_are_escaped(tmp_path):
     words = small(tmp_path, {name: Layout([2], [-1, 0])}, {name: ("Float32", (64, 8))})
     for verb in (("plan",), ("explain", 0, name)):
         out = program(verb[0], *words, *verb[1:]).out.decode()
-        assert "\x1b" not in out and "a\\x0a\\x1b[31mb" in out, out
+        assert "\x1b" not in out and "a\\x0A\\x1B[31mb" in out, out
     assert answer("explain", *words, 0, name)["tensor"] == name
 
 
