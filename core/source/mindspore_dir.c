@@ -328,9 +328,7 @@ static int sift_root(struct rs_source *src, struct rs__ms_tree *tree,
 
 		if (e->kind == RS_KIND_DIR && rs_str_is(e->name, "strategy"))
 			tree->strategy_dir = true;
-		else if (is_rank(e, &rank))
-			continue;
-		else if (is_strategy(src, e))
+		else if (is_rank(e, &rank) || is_strategy(src, e))
 			continue;
 		else if (tree->n_ranks && !why_not(e))
 			status = rs__ms_foreign(src, tree, "", e->name,

@@ -57,6 +57,26 @@ static int start(struct rs__st *p, struct rs_arena *scratch)
 	return rs_err_prefix(p->err, "InvalidHeader");
 }
 
+/* The value of __metadata__, whatever it is; the second pass says what is wrong with it. */
+static int count_metadata(struct rs__st *p)
+{
+	struct rs_json_token tok;
+
+	if (next(p, &tok) < 0)
+		return -1;
+	if (tok.type != RS_JSON_OBJECT)
+		return skip(p, &tok);
+	for (;;) {
+		if (next(p, &tok) < 0)
+			return -1;
+		if (tok.type == RS_JSON_OBJECT_END)
+			return 0;
+		p->cap_meta++;
+		if (skip(p, &tok) < 0)
+			return -1;
+	}
+}
+
 /* The first pass: JSON that is an object, and how many keys it has. Escapes go to @scratch. */
 static int count_keys(struct rs__st *p, struct rs_arena *scratch)
 {
@@ -68,29 +88,16 @@ static int count_keys(struct rs__st *p, struct rs_arena *scratch)
 		if (next(p, &tok) < 0)
 			return -1;
 		if (tok.type == RS_JSON_OBJECT_END)
-			break;
-		if (!rs_str_is(tok.text, "__metadata__")) {
-			p->cap_entries++;
-			if (skip(p, &tok) < 0)
+			return expect(p, &tok, RS_JSON_END, NULL, "the end");
+		if (rs_str_is(tok.text, "__metadata__")) {
+			if (count_metadata(p) < 0)
 				return -1;
 			continue;
 		}
-		if (next(p, &tok) < 0)
-			return -1;
-		if (tok.type != RS_JSON_OBJECT) {
-			if (skip(p, &tok) < 0)
-				return -1;
-			continue;
-		}
-		while (next(p, &tok) == 0 && tok.type == RS_JSON_KEY) {
-			p->cap_meta++;
-			if (skip(p, &tok) < 0)
-				return -1;
-		}
-		if (p->json.in.failed)
+		p->cap_entries++;
+		if (skip(p, &tok) < 0)
 			return -1;
 	}
-	return expect(p, &tok, RS_JSON_END, NULL, "the end");
 }
 
 static int count(struct rs__st *p)
