@@ -55,7 +55,7 @@ stage() {
 build() {
 	tree=$out/$1
 	shift
-	make --no-print-directory -j"$jobs" OUT="$tree" "$@"
+	make -s --no-print-directory -j"$jobs" OUT="$tree" "$@"
 }
 
 # ThreadSanitizer for the unit tests that start threads. setarch: it cannot live with every kernel's
@@ -97,13 +97,13 @@ fi
 stage gcc build gcc CC=gcc WERROR=1 all
 stage check build gcc CC=gcc WERROR=1 check
 stage clang build clang CC=clang WERROR=1 all
-stage format make --no-print-directory format-check
+stage format make -s --no-print-directory format-check
 stage asan-unit build asan B=asan all unit
 stage tsan-unit thread_tests
 stage integration integration gcc
 stage integration-asan quick asan -m 'not big'
 stage demo env RESHARDFS="$PWD/$out/gcc/reshardfs" sh tests/lib/demo.sh
-[ "$FUZZ_SECONDS" = 0 ] || stage fuzz make --no-print-directory fuzz FUZZ_SECONDS="$FUZZ_SECONDS"
+[ "$FUZZ_SECONDS" = 0 ] || stage fuzz make -s --no-print-directory fuzz FUZZ_SECONDS="$FUZZ_SECONDS"
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
