@@ -75,6 +75,8 @@ const struct fs_option fs__options[] = {
 		"threads that read headers", MOUNT},
 	{"threads", 0, FS_KIND_COUNT, AT(threads), 0, "N", "by processors, 2-16",
 		"threads that serve requests", MOUNT},
+	{"access", 0, FS_KIND_CHOICE, AT(view.access), 0, "auto|map|pread", "auto",
+		"how SOURCE is read; auto maps files of local file systems", VIEW},
 	{"cache", 0, FS_KIND_SWITCH, AT(direct), 0, "auto|never", "auto",
 		"never: for one-pass readers; shared mappings need auto", MOUNT},
 	{"allow_other", 0, FS_KIND_FLAG, AT(allow_other), 0, NULL, "",
@@ -113,6 +115,7 @@ const struct fs_option fs__options[] = {
 const size_t fs__n_options = sizeof(fs__options) / sizeof(fs__options[0]);
 
 _Static_assert(sizeof(enum rs_default) == sizeof(unsigned int), "CHOICE stores unsigned int");
+_Static_assert(sizeof(enum rs_access) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum rs_missing) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum fs_log_level) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(fs__verbs) / sizeof(fs__verbs[0]) == 9 && UMOUNT == 1 << 8,

@@ -132,6 +132,7 @@ void rs_file_memory(const void *bytes, uint64_t size, const char *name, struct r
 
 void rs_file_close(struct rs_file *file)
 {
+	rs__file_unmap(file);
 	if (file->fd >= 0)
 		close(file->fd);
 	*file = (struct rs_file){.fd = -1, .name = file->name};
@@ -248,6 +249,8 @@ int rs_io_gather(
 		span = UINT64_MAX;
 	if (!rs_range_ok(off, span, file->size))
 		return fail_range(file, off, span, err);
+	if (file->map)
+		return rs__map_copy(file, rows, dst) ? 0 : fail_short(file, off, span, err);
 	if (count == 1 || rows->pitch == width)
 		return read_range(file, off, dst, width * count, err);
 	for (uint64_t i = 0; i < count; i++, off += rows->pitch, dst += width)

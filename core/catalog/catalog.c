@@ -23,6 +23,7 @@ struct rs_catalog *rs_catalog_new(uint64_t limit_bytes, struct rs_err *err)
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->loaded, NULL);
 	c->n_stages = c->stage_devices = 1;
+	c->access = RS_ACCESS_PREAD;
 	return c;
 }
 
@@ -63,6 +64,11 @@ struct rs_notes *rs_catalog_notes(struct rs_catalog *c)
 void rs_catalog_set_loader(struct rs_catalog *c, struct rs_loader loader)
 {
 	c->loader = loader;
+}
+
+void rs_catalog_set_access(struct rs_catalog *c, enum rs_access access)
+{
+	c->access = access;
 }
 
 int rs_catalog_add_unit(struct rs_catalog *c, const char *name, const struct rs_source_file *files,

@@ -31,6 +31,7 @@ struct rs_catalog {
 	struct rs_arena *arena;
 	struct rs_notes notes;
 	struct rs_loader loader;
+	enum rs_access access; /* set before any thread starts */
 	struct unit *units;
 	uint64_t n_units, cap_units;
 	struct source_file *files;

@@ -32,6 +32,7 @@ const struct rs_file *rs_catalog_file(struct rs_catalog *c, uint32_t file, struc
 		rs_hint(err, "unmount and mount again once the source is complete");
 		return NULL;
 	}
+	rs_file_map(&opened, c->access);
 	pthread_mutex_lock(&c->lock);
 	bool late = atomic_load_explicit(&f->is_open, memory_order_relaxed);
 	if (!late) {

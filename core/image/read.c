@@ -1,5 +1,6 @@
 /*
- * read.c - bytes of a virtual file: find the segment by binary search, then copy, fill or walk.
+ * read.c - bytes of a virtual file: find the segment by binary search, then point to bytes that lie
+ * in memory, or copy, fill and gather them (struct rs_reply).
  *
  * No lock and no allocation: an image is immutable, a walk lives on the stack, and the files
  * are open or opened once by the catalog. The proof was made when the image was built; what can
@@ -7,12 +8,48 @@
  * Read next: core/plan/walk.c for rows, core/base/io.c for what gathers them.
  */
 #include <stdatomic.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #include "core/image/internal.h"
 
 /* Stored bytes that a cast converts at a time: enough to make a read of them worth its call. */
 #define CAST_BLOCK 65536
+
+/* Below this length copying a row costs less than handing the kernel one more piece. */
+#define POINT_BYTES 8192
+
+/* ------------------------------------------------------------------- answer */
+
+/* Add bytes that lie in memory; @where may continue the last piece. */
+static void add_piece(struct rs_reply *to, const void *where, uint64_t len)
+{
+	struct iovec *last = to->n ? &to->iov[to->n - 1] : NULL;
+
+	if (last && (const uint8_t *)last->iov_base + last->iov_len == where)
+		last->iov_len += len;
+	else
+		to->iov[to->n++] = (struct iovec){(void *)(uintptr_t)where, len};
+}
+
+/* May @n pieces be pointed to? One is kept for gathered bytes, which then follow each other. */
+static bool may_point(const struct rs_reply *to, uint64_t n)
+{
+	return to->n + n < to->max;
+}
+
+/* Room for @len gathered bytes, already part of the answer. */
+static uint8_t *add_room(struct rs_reply *to, uint64_t len)
+{
+	uint8_t *room = to->buf + to->used;
+
+	to->used += len;
+	if (to->max)
+		add_piece(to, room, len);
+	return room;
+}
+
+/* ------------------------------------------------------------------- change */
 
 /* Seconds since boot, never 0, for "was checked within this second". */
 static uint32_t coarse_now(void)
@@ -70,17 +107,37 @@ static int check_file(const struct rs_image *img, uint32_t number, const struct 
 	return 0;
 }
 
-static int gather(
-	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err)
+/* ------------------------------------------------------------------- slices */
+
+/* Rows of a mapped source that are long enough are pointed to, and never touched by us. */
+static bool point_to_rows(
+	const struct rs_file *file, const struct rs_rows *rows, struct rs_reply *to)
 {
+	if (!file->map || rows->encoded || rows->width < POINT_BYTES ||
+		!may_point(to, rows->count) ||
+		!rs_range_ok(rows->off, (rows->count - 1) * rows->pitch + rows->width, file->size))
+		return false;
+	for (uint64_t i = 0; i < rows->count; i++)
+		add_piece(to, file->map + rows->off + i * rows->pitch, rows->width);
+	return true;
+}
+
+static int add_rows(const struct rs_file *file, const struct rs_rows *rows, struct rs_reply *to,
+	struct rs_err *err)
+{
+	if (point_to_rows(file, rows, to))
+		return 0;
+	uint8_t *room = add_room(to, rows->width * rows->count);
+
 	if (rows->encoded)
-		return rs_content_gather(file, rows, dst, err);
-	return rs_io_gather(file, rows, dst, err);
+		return rs_content_gather(file, rows, room, err);
+	return rs_io_gather(file, rows, room, err);
 }
 
 /* Bytes of a tensor in the dtype of its sources. */
 static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_nest *nest, uint64_t skip, uint64_t len, uint8_t *dst, struct rs_err *err)
+	const struct rs_nest *nest, uint64_t skip, uint64_t len, struct rs_reply *to,
+	struct rs_err *err)
 {
 	const struct rs_file *file = NULL;
 	uint32_t number = RS_ROWS_ZERO;
@@ -91,7 +148,7 @@ static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
 	rs_walk_init(&w, cat, nest, skip, len);
 	while (rs_walk_next(&w, &rows)) {
 		if (rows.file == RS_ROWS_ZERO) {
-			memset(dst + rows.target_off, 0, rows.width * rows.count);
+			memset(add_room(to, rows.width * rows.count), 0, rows.width * rows.count);
 			continue;
 		}
 		if (rows.file != number) {
@@ -102,7 +159,7 @@ static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
 			if (!file)
 				return -1;
 		}
-		if (gather(file, &rows, dst + rows.target_off, err) < 0)
+		if (add_rows(file, &rows, to, err) < 0)
 			return -1;
 	}
 	return file ? check_file(img, number, file, now, err) : 0;
@@ -113,27 +170,29 @@ static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
  * a block on the stack; of an element that the stretch cuts, the part that is asked for is kept.
  */
 static int read_cast(const struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_segment *segment, uint64_t skip, uint64_t len, uint8_t *dst,
+	const struct rs_segment *segment, uint64_t skip, uint64_t len, struct rs_reply *to,
 	struct rs_err *err)
 {
 	const uint64_t from = rs_dtype_bits(segment->cast_from) / 8;
-	const uint64_t to = rs_dtype_bits(segment->cast_to) / 8;
+	const uint64_t shown = rs_dtype_bits(segment->cast_to) / 8;
 	uint8_t stored[CAST_BLOCK], one[8];
 
 	while (len > 0) {
-		uint64_t first = skip / to, cut = skip % to, n = 1, part = rs_min(len, to - cut);
-		bool whole = cut == 0 && len >= to;
+		uint64_t first = skip / shown, cut = skip % shown, n = 1;
+		uint64_t part = rs_min(len, shown - cut);
+		bool whole = cut == 0 && len >= shown;
 
 		if (whole) {
-			n = rs_min(len / to, sizeof(stored) / from);
-			part = n * to;
+			n = rs_min(len / shown, sizeof(stored) / from);
+			part = n * shown;
 		}
-		if (read_slice(img, cat, segment->nest, first * from, n * from, stored, err) < 0)
+		struct rs_reply block = {.buf = stored};
+		if (read_slice(img, cat, segment->nest, first * from, n * from, &block, err) < 0)
 			return -1;
+		uint8_t *dst = add_room(to, part);
 		rs_cast(segment->cast_from, segment->cast_to, stored, whole ? dst : one, n);
 		if (!whole)
 			memcpy(dst, one + cut, part);
-		dst += part;
 		skip += part;
 		len -= part;
 	}
@@ -141,17 +200,25 @@ static int read_cast(const struct rs_image *img, struct rs_catalog *cat,
 }
 
 static int read_tensor(const struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_segment *segment, uint64_t skip, uint64_t len, uint8_t *dst,
+	const struct rs_segment *segment, uint64_t skip, uint64_t len, struct rs_reply *to,
 	struct rs_err *err)
 {
 	skip += segment->skip;
 	if (segment->cast_to != RS_DT_NONE)
-		return read_cast(img, cat, segment, skip, len, dst, err);
-	return read_slice(img, cat, segment->nest, skip, len, dst, err);
+		return read_cast(img, cat, segment, skip, len, to, err);
+	return read_slice(img, cat, segment->nest, skip, len, to, err);
 }
 
-int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
-	uint8_t *dst, struct rs_err *err)
+static void add_literal(struct rs_reply *to, const uint8_t *bytes, uint64_t len)
+{
+	if (may_point(to, 1))
+		add_piece(to, bytes, len);
+	else
+		memcpy(add_room(to, len), bytes, len);
+}
+
+int rs_image_reply(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
+	struct rs_reply *to, struct rs_err *err)
 {
 	if (!rs_range_ok(off, len, img->size))
 		return rs_fail(err, RS_USAGE, "a read that goes past the end of the file");
@@ -164,19 +231,26 @@ int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t o
 
 		switch (segment->kind) {
 		case RS_SEGMENT_LITERAL:
-			memcpy(dst, (const uint8_t *)segment->data + skip, part);
+			add_literal(to, (const uint8_t *)segment->data + skip, part);
 			break;
 		case RS_SEGMENT_FILL:
-			memset(dst, segment->byte, part);
+			memset(add_room(to, part), segment->byte, part);
 			break;
 		case RS_SEGMENT_SLICE:
-			if (read_tensor(img, cat, segment, skip, part, dst, err) < 0)
+			if (read_tensor(img, cat, segment, skip, part, to, err) < 0)
 				return -1;
 			break;
 		}
-		dst += part;
 		off += part;
 		len -= part;
 	}
 	return 0;
+}
+
+int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
+	uint8_t *dst, struct rs_err *err)
+{
+	struct rs_reply gathered = {.buf = dst};
+
+	return rs_image_reply(img, cat, off, len, &gathered, err);
 }

@@ -134,6 +134,7 @@ int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struc
 		source_opts.any_layout = true;
 	if (rs_source_open(&source_opts, &source, err) < 0)
 		return -1;
+	rs_catalog_set_access(source->cat, opts->access);
 	if (rs_target_open(&opts->target, source, &target, err) < 0 ||
 		rs__view_new(opts, source, target, &v, err) < 0) {
 		if (target)

@@ -15,6 +15,7 @@
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 
 #include "fs/fs.h"
 
@@ -55,7 +56,7 @@ struct fs_mount {
 	const char *source, *point;        /* absolute */
 	unsigned int dev_major, dev_minor; /* of the mount, once it is mounted */
 	uint32_t uid, gid;
-	pthread_key_t buffer; /* FS_READ_MAX bytes per thread */
+	pthread_key_t scratch; /* struct fs_scratch of each thread */
 	struct fs_log log;
 };
 
@@ -119,8 +120,16 @@ static inline struct fs_mount *fs__mount_of(fuse_req_t req)
 {
 	return fuse_req_userdata(req);
 }
-/* fs__buffer - this thread's FS_READ_MAX bytes; NULL when there is no memory. */
-uint8_t *fs__buffer(struct fs_mount *m);
+/*
+ * fs__scratch - what this thread answers with: room for one whole read, and for the pieces of an
+ * answer (the kernel takes 1024, libfuse puts its header before ours). NULL: no memory.
+ */
+#define FS_PIECES 1023
+struct fs_scratch {
+	uint8_t bytes[FS_READ_MAX];
+	struct iovec pieces[FS_PIECES];
+};
+struct fs_scratch *fs__scratch(struct fs_mount *m);
 /* fs__reply_failed - EIO, ESTALE or ENOMEM, and a line in the log once per cause. */
 void fs__reply_failed(struct fs_mount *m, fuse_req_t req, const struct rs_err *err);
 void fs__reply_attr(

@@ -125,9 +125,8 @@ static void op_read(
 	struct fs_mount *m = fs__mount_of(req);
 	const struct rs_image *image = image_of(file);
 	struct rs_err err = {0};
-	uint8_t *buffer;
+	struct fs_scratch *scratch;
 
-	(void)ino;
 	if (off < 0 || size > FS_READ_MAX) {
 		fuse_reply_err(req, EINVAL);
 		return;
@@ -138,13 +137,19 @@ static void op_read(
 	}
 	uint64_t len = rs_min(size, image->size - (uint64_t)off);
 
-	buffer = fs__buffer(m);
-	if (!buffer)
+	scratch = fs__scratch(m);
+	if (!scratch) {
 		fuse_reply_err(req, ENOMEM);
-	else if (rs_image_read(image, m->cat, (uint64_t)off, len, buffer, &err) < 0)
+		return;
+	}
+	struct rs_reply reply = {.iov = scratch->pieces, .max = FS_PIECES, .buf = scratch->bytes};
+
+	if (rs_image_reply(image, m->cat, (uint64_t)off, len, &reply, &err) < 0)
 		fs__reply_failed(m, req, &err);
-	else
-		fuse_reply_buf(req, (const char *)buffer, len);
+	else if (fuse_reply_iov(req, reply.iov, (int)reply.n) == -EFAULT)
+		/* A page of a source is gone. The kernel has told the reader EIO by itself. */
+		fs__log_line(&m->log, FS_LOG_ERROR, "rank %llu: a source file was truncated",
+			(unsigned long long)rs_view_inode_rank(m->view, ino));
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *file)
@@ -183,7 +188,8 @@ static void op_readdir(
 	fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *file)
 {
 	struct fs_mount *m = fs__mount_of(req);
-	char *buffer = (char *)fs__buffer(m);
+	struct fs_scratch *scratch = fs__scratch(m);
+	char *buffer = scratch ? (char *)scratch->bytes : NULL;
 	size_t used = 0;
 
 	(void)file;

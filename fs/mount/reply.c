@@ -28,18 +28,18 @@ void fs__reply_failed(struct fs_mount *m, fuse_req_t req, const struct rs_err *e
 	fuse_reply_err(req, errno_of(err->code));
 }
 
-uint8_t *fs__buffer(struct fs_mount *m)
+struct fs_scratch *fs__scratch(struct fs_mount *m)
 {
-	uint8_t *buffer = pthread_getspecific(m->buffer);
+	struct fs_scratch *scratch = pthread_getspecific(m->scratch);
 
-	if (buffer)
-		return buffer;
-	buffer = rs_alloc(FS_READ_MAX, NULL);
-	if (buffer && pthread_setspecific(m->buffer, buffer) != 0) {
-		rs_free(buffer);
+	if (scratch)
+		return scratch;
+	scratch = rs_alloc(sizeof(*scratch), NULL);
+	if (scratch && pthread_setspecific(m->scratch, scratch) != 0) {
+		rs_free(scratch);
 		return NULL;
 	}
-	return buffer;
+	return scratch;
 }
 
 /*

@@ -171,7 +171,7 @@ static int mount_and_serve(struct fs_mount *m, struct fs_life *life, struct rs_e
 {
 	int code;
 
-	if (pthread_key_create(&m->buffer, rs_free) != 0) {
+	if (pthread_key_create(&m->scratch, rs_free) != 0) {
 		rs_fail(err, RS_LIMIT, "no thread-specific key left");
 		return fs__life_fail(m->o, FS_EXIT_LIMIT, err);
 	}
@@ -197,7 +197,7 @@ static int mount_and_serve(struct fs_mount *m, struct fs_life *life, struct rs_e
 		unlink(m->o->pidfile);
 	if (m->session)
 		fuse_session_destroy(m->session);
-	pthread_key_delete(m->buffer);
+	pthread_key_delete(m->scratch);
 	return code;
 }
 

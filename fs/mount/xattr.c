@@ -31,14 +31,15 @@ static void reply_value(fuse_req_t req, const char *value, size_t len, size_t si
 static void reply_sources(struct fs_mount *m, fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	const size_t room = 65536 - sizeof("\n...");
-	char *text = (char *)fs__buffer(m);
+	struct fs_scratch *scratch = fs__scratch(m);
 	struct rs_err err = {0};
 	size_t len = 0;
 
-	if (!text) {
+	if (!scratch) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	char *text = (char *)scratch->bytes;
 	struct rs_image *image = rs_view_hold(m->view, ino, &err);
 
 	if (!image) {

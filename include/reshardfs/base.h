@@ -183,6 +183,7 @@ struct rs_identity {
 struct rs_file {
 	int fd;             /* -1: memory */
 	const uint8_t *mem; /* memory block; NULL for a descriptor */
+	const uint8_t *map; /* the same bytes mapped, see rs_file_map; NULL: read with pread */
 	uint64_t size;
 	const char *name; /* for messages; borrowed */
 	struct rs_identity id;
@@ -197,6 +198,15 @@ struct rs_file {
 int rs_file_open(const char *path, const char *name, struct rs_file *out, struct rs_err *err);
 void rs_file_memory(const void *bytes, uint64_t size, const char *name, struct rs_file *out);
 void rs_file_close(struct rs_file *file);
+/*
+ * rs_file_map - have rs_io_gather copy from mapped pages: no system call, and no bytes between the
+ * rows. AUTO maps on local file systems only, since a page of a dead file server cannot be timed
+ * out. Where mapping fails, reading goes on by pread. Call before the file is shared.
+ * A copy that meets a page which is gone (the file was truncated) is RS_CHANGED and not SIGBUS;
+ * who reads through file->map itself must live with SIGBUS, or let the kernel do the reading.
+ */
+enum rs_access { RS_ACCESS_AUTO, RS_ACCESS_MAP, RS_ACCESS_PREAD };
+void rs_file_map(struct rs_file *file, enum rs_access access);
 /*
  * rs_file_read - exactly @len bytes at @off into @buf.
  * Short reads loop, EINTR retries. A file that ends early is RS_CHANGED when it once was long

@@ -217,6 +217,8 @@ struct rs_tensor {
 	uint32_t first_rank;
 	const struct rs_piece *pieces; /* when grid is NULL */
 	uint32_t n_pieces;
+	uint32_t order; /* place in the order of the source, where the source has no ranks */
+	bool unplaced;  /* an entry without layout: a strategy gives it to every rank as it is */
 	uint32_t witness; /* the unit whose header told dtype and shape, for messages */
 };
 
@@ -243,6 +245,8 @@ void rs_catalog_free(struct rs_catalog *c); /* closes files, frees tables and th
 struct rs_arena *rs_catalog_arena(struct rs_catalog *c); /* for what lives as long; before seal */
 struct rs_notes *rs_catalog_notes(struct rs_catalog *c); /* remarks on the source; before seal */
 void rs_catalog_set_loader(struct rs_catalog *c, struct rs_loader loader);
+/* rs_catalog_set_access - how files opened from now on are read; RS_ACCESS_PREAD unless told. */
+void rs_catalog_set_access(struct rs_catalog *c, enum rs_access access);
 
 /* Building. Paths and names are copied. Every function: RS_NOMEM, RS_LIMIT. */
 int rs_catalog_add_unit(struct rs_catalog *c, const char *name, const struct rs_source_file *files,

@@ -93,6 +93,25 @@ int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t o
 	uint8_t *dst, struct rs_err *err);
 
 /*
+ * An answer put together from pieces: pointers into literals and mapped sources where these are long
+ * enough to pay, gathered bytes in @buf for the rest, in file order over @iov. The kernel copies
+ * from the pieces itself, and a mapped page that is gone fails its copy (EFAULT), not us.
+ */
+struct iovec;
+struct rs_reply {
+	struct iovec *iov;
+	uint32_t n, max; /* max 0: everything is gathered in @buf, without any iov */
+	uint8_t *buf;    /* room for the whole length that is asked for */
+	uint64_t used;   /* bytes of buf */
+};
+/*
+ * rs_image_reply - as rs_image_read, into @to, whose n and used the caller has set to 0. The
+ * pointers are good as long as the image is held and the catalog lives.
+ */
+int rs_image_reply(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
+	struct rs_reply *to, struct rs_err *err);
+
+/*
  * rs_cast_known - can elements of @from be shown as @to? Both of F64, F32, F16, BF16, and @to not
  * F64.
  */

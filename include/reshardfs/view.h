@@ -25,6 +25,7 @@ struct rs_view_options {
 	const char *name;   /* name=: file name pattern in a rank directory, NULL: by format */
 	const char *ranks;  /* ranks=: "0-3+8", NULL: all */
 	bool proved;        /* verify=headers: build every image before rs_view_open returns */
+	enum rs_access access; /* access=: how data files are read */
 	uint64_t memory;    /* memory=: bytes of images kept; 0: 256 MB */
 	uint32_t builders;  /* threads; 0: clamp(cpus, 2, 8) */
 };

@@ -460,6 +460,40 @@ static void rows_outside_the_file_are_refused(void **state)
 	rs_file_close(&f);
 }
 
+/* Mapped or read, the same bytes; and a mapped page that is gone is an error, not a signal. */
+static void mapped_rows_are_the_same_and_survive_truncation(void **state)
+{
+	const struct rs_rows rows = {.off = 100, .pitch = 5000, .width = 700, .count = 3};
+	static uint8_t bytes[20000], right[2100], got[2100];
+	struct rs_err err = {0};
+	struct rs_file file;
+	(void)state;
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 31 >> 3);
+	write_file("mapped", bytes, sizeof(bytes));
+	assert_int_equal(rs_file_open("mapped", NULL, &file, &err), 0);
+	assert_int_equal(rs_io_gather(&file, &rows, right, &err), 0);
+	rs_file_map(&file, RS_ACCESS_PREAD);
+	assert_null(file.map);
+	rs_file_map(&file, RS_ACCESS_MAP);
+	assert_non_null(file.map);
+	assert_int_equal(rs_io_gather(&file, &rows, got, &err), 0);
+	assert_memory_equal(got, right, sizeof(right));
+
+	assert_int_equal(truncate("mapped", 4096), 0);
+	assert_int_equal(rs_io_gather(&file, &rows, got, &err), -1);
+	assert_int_equal(err.code, RS_CHANGED);
+	assert_non_null(strstr(err.msg, "mapped"));
+	/* What is still there is still served, and the guard works a second time. */
+	const struct rs_rows begin = {.off = 0, .width = 4096, .count = 1};
+	static uint8_t page[4096];
+	assert_int_equal(rs_io_gather(&file, &begin, page, &err), 0);
+	assert_memory_equal(page, bytes, sizeof(page));
+	assert_int_equal(rs_io_gather(&file, &rows, got, &err), -1);
+	rs_file_close(&file);
+}
+
 static void every_row_may_fail(void **state)
 {
 	const struct rs_rows rows = {.off = 0, .pitch = 100, .width = 10, .count = 10};
@@ -951,6 +985,7 @@ int main(void)
 		in_tree(rows_are_gathered),
 		in_tree(one_run_is_one_read),
 		in_tree(rows_outside_the_file_are_refused),
+		in_tree(mapped_rows_are_the_same_and_survive_truncation),
 		in_tree(every_row_may_fail),
 		in_tree(open_tells_what_is_no_directory),
 		in_tree(list_sorts_and_resolves),
