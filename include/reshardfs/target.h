@@ -17,7 +17,7 @@ enum rs_default { RS_DEFAULT_KEEP, RS_DEFAULT_ERROR, RS_DEFAULT_REPLICATE, RS_DE
 enum rs_missing { RS_MISSING_ERROR, RS_MISSING_SKIP };
 
 struct rs_target_options {
-	const char *target;   /* "full", "same", or a path of a strategy file or directory */
+	const char *target;   /* "full", "same", or the path of a strategy or of a plan */
 	const char *container; /* format=: "ckpt", "safetensors", or NULL as the source */
 	enum rs_default unknown; /* default=: a source tensor that no rank of the target names */
 	enum rs_missing missing; /* missing=: a tensor that the target wants and no file stores */
@@ -32,6 +32,16 @@ struct rs_list {
 	bool raw; /* one item, the bytes of a source file as they are: no container around it */
 };
 
+/* What a plan says of the files that it makes; path NULL: nothing, options and format decide. */
+struct rs_files {
+	const char *path;   /* "rank_{rank}/model.safetensors"; {rank} and axes in braces */
+	uint64_t max_bytes; /* of one file; 0: no limit */
+	uint64_t align;     /* of tensor data; 0: as the format does it */
+	const char *index;  /* name of the index file, or NULL */
+	const struct rs_meta *meta; /* as written in the plan */
+	uint64_t n_meta;
+};
+
 struct rs_target_ops;
 struct rs_target {
 	const struct rs_target_ops *ops;
@@ -40,6 +50,7 @@ struct rs_target {
 	struct rs_strategy *strategy;  /* of the target; NULL for full and same */
 	const char *container;         /* resolved */
 	const char *container_default_name; /* "checkpoint_{rank}.ckpt": name= when not given */
+	struct rs_files files;
 	bool mindspore;                /* metadata "format" is "ms" */
 	uint64_t n_ranks;
 	struct rs_arena *arena;        /* owns this */
