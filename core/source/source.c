@@ -133,6 +133,12 @@ static int choose_best(struct rs_source *src, struct rs_err *err)
 		}
 	}
 	if (!src->ops) {
+		/* A probe cannot say that it could not look. */
+		struct rs_dirent *entries;
+		uint64_t n;
+		if (src->dir && rs_dir_list(src->dir, "", rs_catalog_arena(src->cat), &entries, &n,
+					err) < 0)
+			return -1;
 		(void)rs_fail(err, RS_UNSUPPORTED,
 			"%s: no checkpoint of a known format (looked for %s)", src->opts.path,
 			looked_for);

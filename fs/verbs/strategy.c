@@ -39,7 +39,7 @@ static int fail_out(const struct fs_options *o, const struct rs_err *err)
 	struct rs_jsonw w;
 
 	if (!o->json)
-		return fs_finish(code);
+		return code;
 	fs__json_begin(&w, "strategy");
 	rs_jsonw_key(&w, RS_STR("error"));
 	rs_jsonw_open(&w, '{');
@@ -149,7 +149,7 @@ static int report_written(
 	if (!o->json) {
 		if (!o->quiet)
 			summary(s, out);
-		return fs_finish(FS_EXIT_OK);
+		return FS_EXIT_OK;
 	}
 	fs__json_begin(&w, "strategy");
 	fs__json_str(&w, "path", out);
@@ -420,7 +420,7 @@ static int show(const struct fs_options *o)
 		fs_report(&unusable);
 	}
 	rs_strategy_free(s);
-	return fs_finish(code);
+	return code;
 }
 
 /* ---------------------------------------------------------------------------- verb */
