@@ -320,6 +320,20 @@ static struct rs_nest *copy_out(const struct builder *b, struct rs_arena *arena)
 	return nest;
 }
 
+/* The shape has no size in bytes: too large, or elements below a byte that do not fill bytes. */
+static int refuse_size(const struct rs_wanted *want, struct rs_err *err)
+{
+	enum rs_dtype dt = rs_wanted_stored(want);
+	uint64_t count, bits;
+
+	if (rs_shape_count(&want->shape, &count) && rs_mul(count, rs_dtype_bits(dt), &bits))
+		return rs_fail(err, RS_UNSUPPORTED,
+			"tensor '%s': a cut to %s of %s falls inside a byte", RS_SHOW(want->name),
+			RS_SHAPE_SHOW(&want->shape), rs_dtype_name(dt));
+	return rs_fail(err, RS_LIMIT, "tensor '%s': %s of %s does not fit 64 bits",
+		RS_SHOW(want->name), RS_SHAPE_SHOW(&want->shape), rs_dtype_name(dt));
+}
+
 int rs_plan_nest(struct rs_catalog *cat, const struct rs_wanted *want, struct rs_arena *arena,
 	struct rs_nest **out, struct rs_err *err)
 {
@@ -329,9 +343,7 @@ int rs_plan_nest(struct rs_catalog *cat, const struct rs_wanted *want, struct rs
 	int rc = -1;
 
 	if (!rs_shape_bytes(&want->shape, rs_wanted_stored(want), &bytes))
-		return rs_fail(err, RS_LIMIT, "tensor '%s': %s of %s does not fit 64 bits",
-			RS_SHOW(want->name), RS_SHAPE_SHOW(&want->shape),
-			rs_dtype_name(rs_wanted_stored(want)));
+		return refuse_size(want, err);
 	if (bytes == 0) { /* covered by nothing, and complete */
 		*out = RS_NEW(arena, struct rs_nest, err);
 		return *out ? 0 : -1;
