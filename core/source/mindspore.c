@@ -9,21 +9,11 @@
  */
 #include "core/source/mindspore.h"
 #include "core/source/internal.h"
+#include "core/source/loader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-
-/* A file's path in the catalog, and what it is called in messages: with SOURCE in front. */
-struct name {
-	const char *path, *shown;
-};
-struct mindspore {
-	struct rs_source *src;
-	struct name *names; /* by path; in the arena of the catalog */
-	uint64_t n_names;
-};
 
 /* ------------------------------------------------------------------------ probing */
 
@@ -50,67 +40,6 @@ static int probe(const struct rs_dir *dir, const char *file)
 		}
 	rs_arena_free(scratch);
 	return bid;
-}
-
-/* ---------------------------------------------------------------- the loader */
-
-static int by_path(const void *a, const void *b)
-{
-	const struct name *x = a, *y = b;
-	return strcmp(x->path, y->path);
-}
-
-static int open_file(void *self, const char *path, struct rs_file *out, struct rs_err *err)
-{
-	const struct mindspore *ms = self;
-	const struct name key = {.path = path};
-	const struct name *name =
-		bsearch(&key, ms->names, ms->n_names, sizeof(*ms->names), by_path);
-	const char *shown = name ? name->shown : path;
-
-	return rs_dir_file(ms->src->dir, path[0] ? path : ms->src->file, shown, out, err);
-}
-
-static int load_file(const struct mindspore *ms, const struct rs_file *file, struct rs_table **out,
-	struct rs_err *err)
-{
-	int status = strcmp(ms->src->container, "ckpt") == 0
-			     ? rs_ckpt_header(file, out, err)
-			     : rs_safetensors_header(file, out, err);
-	if (status < 0)
-		return -1;
-	/* The header was read while somebody may have been writing: it must belong to this state.
-	 */
-	if (rs_file_check(file, err) == 0 && (*out)->file_bytes[0] == file->size)
-		return 0;
-	if ((*out)->file_bytes[0] != file->size)
-		(void)rs_fail(err, RS_CORRUPT,
-			"%s: expected %" PRIu64 " bytes by its header, found %" PRIu64, file->name,
-			(*out)->file_bytes[0], file->size);
-	rs_arena_free((*out)->arena);
-	return -1;
-}
-
-static int load_unit(void *self, const struct rs_unit *unit, const struct rs_file *const *files,
-	struct rs_table **out, struct rs_err *err)
-{
-	const struct mindspore *ms = self;
-	struct rs_table **parts = rs_alloc(unit->n_files * sizeof(struct rs_table *), err);
-	uint32_t n = 0;
-	int status = -1;
-
-	if (!parts)
-		return -1;
-	while (n < unit->n_files && load_file(ms, files[n], &parts[n], err) == 0)
-		n++;
-	if (n == unit->n_files) {
-		status = rs_table_join(parts, n, out, err);
-		n = 0; /* taken over */
-	}
-	while (n > 0)
-		rs_arena_free(parts[--n]->arena);
-	rs_free(parts);
-	return status;
 }
 
 /* ------------------------------------------------------------------ the strategy */
@@ -191,34 +120,10 @@ static int find_mesh(struct rs_source *src, const struct rs__ms_tree *tree, uint
 
 /* ------------------------------------------------------------------- ranks and units */
 
-static int add_names(struct mindspore *ms, const struct rs__ms_rank *rank, struct rs_err *err)
-{
-	for (uint32_t i = 0; i < rank->n_files; i++) {
-		const char *path = rank->files[i].path, *source = ms->src->opts.path;
-		size_t len = strlen(source);
-		const char *slash = len && source[len - 1] == '/' ? "" : "/";
-		const char *shown = path[0] ? rs_arena_printf(rs_catalog_arena(ms->src->cat), err,
-						      "%s%s%s", source, slash, path)
-					    : source;
-		if (!shown)
-			return -1;
-		ms->names[ms->n_names++] = (struct name){path, shown};
-	}
-	return 0;
-}
-
 /* Units of the ranks that the strategy knows; others are foreign. */
 static int add_units(
-	struct mindspore *ms, struct rs__ms_tree *tree, uint32_t *units, struct rs_err *err)
+	struct rs_source *src, struct rs__ms_tree *tree, uint32_t *units, struct rs_err *err)
 {
-	struct rs_source *src = ms->src;
-	uint64_t n_files = 0;
-
-	for (uint64_t i = 0; i < tree->n_ranks; i++)
-		n_files += tree->ranks[i].n_files;
-	ms->names = RS_NEW_N(rs_catalog_arena(src->cat), struct name, n_files, err);
-	if (!ms->names)
-		return -1;
 	for (uint64_t r = 0; r < src->n_ranks; r++)
 		units[r] = RS_NO_UNIT;
 	for (uint64_t i = 0; i < tree->n_ranks; i++) {
@@ -239,12 +144,9 @@ static int add_units(
 			continue;
 		}
 		if (rs_catalog_add_unit(src->cat, rank->name, rank->files, rank->n_files,
-			    &units[rank->rank], err) < 0 ||
-			add_names(ms, rank, err) < 0)
+			    &units[rank->rank], err) < 0)
 			return -1;
 	}
-	if (ms->n_names)
-		qsort(ms->names, ms->n_names, sizeof(*ms->names), by_path);
 	return 0;
 }
 
@@ -326,16 +228,15 @@ static int keep_foreign(struct rs_source *src, const struct rs__ms_tree *tree, s
 	return 0;
 }
 
-static int fit(struct mindspore *ms, struct rs__ms_tree *tree, struct rs_err *err)
+static int fit(struct rs_source *src, struct rs__ms_tree *tree, struct rs_err *err)
 {
-	struct rs_source *src = ms->src;
 	uint32_t n_stages, devices, *units;
 	int status = -1;
 
 	if (find_strategy(src, tree, err) < 0 || find_mesh(src, tree, &n_stages, &devices, err) < 0)
 		return -1;
 	units = rs_alloc(src->n_ranks * sizeof(*units), err);
-	if (units && add_units(ms, tree, units, err) == 0 &&
+	if (units && add_units(src, tree, units, err) == 0 &&
 		check_ranks(src, units, n_stages, devices, err) == 0 &&
 		rs_catalog_set_ranks(src->cat, units, n_stages, devices, err) == 0)
 		status = keep_foreign(src, tree, err);
@@ -345,22 +246,20 @@ static int fit(struct mindspore *ms, struct rs__ms_tree *tree, struct rs_err *er
 
 static int list(struct rs_source *src, struct rs_err *err)
 {
-	struct mindspore *ms = RS_NEW(rs_catalog_arena(src->cat), struct mindspore, err);
 	struct rs__ms_tree tree = {0};
 	int status = -1;
 
-	if (!ms)
-		return -1;
-	ms->src = src;
-	src->priv = ms;
-	rs_catalog_set_loader(
-		src->cat, (struct rs_loader){.open = open_file, .load = load_unit, .self = ms});
 	if (rs__ms_list(src, &tree, err) == 0) {
+		src->mindspore = true;
 		src->container = tree.container;
-		status = fit(ms, &tree, err);
+		status = fit(src, &tree, err);
 	}
 	rs__ms_tree_done(&tree);
-	return status;
+	if (status < 0)
+		return -1;
+	return rs__loader_set(src,
+		strcmp(src->container, "ckpt") == 0 ? rs_ckpt_header : rs_safetensors_header,
+		UINT32_MAX, err);
 }
 
 const struct rs_source_ops rs__source_mindspore = {

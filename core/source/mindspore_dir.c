@@ -9,13 +9,13 @@
  * files, two directories of one rank, several files without rank directories. What is no part of
  * the checkpoint is collected with the reason. Format: docs/formats/mindspore.md, "Trees".
  */
+#include "core/source/loader.h"
 #include "core/source/mindspore.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #define LISTING_MAX_BYTES (UINT64_C(64) << 20) /* of one directory: some 400 000 names */
 
@@ -157,19 +157,6 @@ static int agree_on_kind(struct rs_source *src, struct rs__ms_tree *tree, const 
 	return rs_hint(err, "choose one kind: -o select=*.ckpt or select=*.safetensors");
 }
 
-/*
- * Read bits of a file that a directory takes away: who may not search the one cannot read the
- * other. A group of the file's own must be able to pass as group and, when the directory
- * belongs to another one, as anybody.
- */
-static void close_behind(struct rs_identity *file, const struct rs_identity *dir)
-{
-	if (!(dir->mode & S_IXOTH))
-		file->mode &= ~(uint32_t)S_IROTH;
-	if (!(dir->mode & S_IXGRP) || (dir->gid != file->gid && !(dir->mode & S_IXOTH)))
-		file->mode &= ~(uint32_t)S_IRGRP;
-}
-
 static int take(struct rs_source *src, struct rs__ms_tree *tree, struct rs__ms_rank *rank,
 	const struct rs_dirent *e, struct rs_err *err)
 {
@@ -181,9 +168,9 @@ static int take(struct rs_source *src, struct rs__ms_tree *tree, struct rs__ms_r
 	if (!f->path)
 		return -1;
 	f->id = e->id;
-	close_behind(&f->id, &root);
+	rs__close_behind(&f->id, &root);
 	if (tree->in_dirs)
-		close_behind(&f->id, &rank->dir);
+		rs__close_behind(&f->id, &rank->dir);
 	rank->n_files++;
 	return 0;
 }
@@ -446,7 +433,7 @@ static int take_file(struct rs_source *src, struct rs__ms_tree *tree, struct rs_
 	if (!rank->files)
 		return -1;
 	rank->files[rank->n_files++] = (struct rs_source_file){.path = "", .id = e.id};
-	close_behind(&rank->files[0].id, &dir);
+	rs__close_behind(&rank->files[0].id, &dir);
 	return 0;
 }
 

@@ -154,7 +154,7 @@ static int prepare(struct rs_target *t, struct rs_err *err)
 	cut->n_stages = s ? s->n_stages : 1;
 	cut->devices = s ? s->stage_devices : 1;
 	t->n_ranks = (uint64_t)cut->n_stages * cut->devices;
-	t->mindspore = true;
+	t->mindspore = s || t->source->mindspore;
 	for (uint32_t a = 0; a <= RS_MAX_AXES; a++) {
 		cut->whole[a] = rs_grid_single(a, cut->devices, t->arena, err);
 		if (!cut->whole[a])

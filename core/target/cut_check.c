@@ -43,6 +43,8 @@ static int check_stage(struct rs_target *t, uint32_t stage, struct rs_err *err)
 				return -1;
 			continue;
 		}
+		if (tensor->unplaced)
+			continue;
 		if (rs__cut_grid(t, stage, name, tensor->shape.n_axes, &grid, err) < 0 ||
 			rs__cut_fits(t, tensor, grid, err) < 0)
 			return -1;
@@ -62,11 +64,11 @@ static int check_unknown(struct rs_target *t, struct rs_err *err)
 	uint64_t n = 0;
 
 	for (uint64_t i = 0; i < rs_catalog_n_tensors(t->source->cat); i++) {
-		struct rs_str name = rs_catalog_tensor(t->source->cat, i)->name;
-		if (rs__cut_target_knows(t, name))
+		const struct rs_tensor *tensor = rs_catalog_tensor(t->source->cat, i);
+		if (tensor->unplaced || rs__cut_target_knows(t, tensor->name))
 			continue;
 		if (n++ == 0)
-			first = name;
+			first = tensor->name;
 	}
 	if (n == 0)
 		return 0;
@@ -76,13 +78,18 @@ static int check_unknown(struct rs_target *t, struct rs_err *err)
 			RS_SHOW(first), n - 1, t->opts.target);
 		return rs_hint(err, "-o default=replicate, keep or drop says what becomes of them");
 	}
+	bool selects = t->source->strategy_selects && t->opts.unknown == RS_DEFAULT_KEEP;
 	rs_note(&t->notes, "'%s' and %" PRIu64 " more tensors are unknown to the target: %s",
-		RS_SHOW(first), n - 1, fate[t->opts.unknown]);
+		RS_SHOW(first), n - 1,
+		selects ? "left out, as MindSpore does (default=replicate gives them to all ranks)"
+			: fate[t->opts.unknown]);
 	return 0;
 }
 
 static bool any_rank_missing(const struct rs_target *t)
 {
+	if (t->source->without_ranks)
+		return false;
 	for (uint64_t r = 0; r < t->source->n_ranks; r++)
 		if (rs_catalog_rank_unit(t->source->cat, r) == RS_NO_UNIT)
 			return true;

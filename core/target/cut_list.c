@@ -4,8 +4,9 @@
  * The rank starts from the files of the source ranks with its own local number, one per needed
  * stage, in file order: a tensor that both strategies place is cut anew; one that belongs to other
  * target stages is left to them; anything else (counters, learning rates, text) is copied as
- * stored. Then come tensors that these files lack because redundancy was removed, by name. Format:
- * docs/formats/mindspore.md, "What a target rank holds".
+ * stored. Then come tensors that these files lack because redundancy was removed, by name. A source
+ * without ranks is gone through in its own order. Format: docs/formats/mindspore.md, "What a target
+ * rank holds".
  */
 #include "core/target/cut.h"
 
@@ -136,6 +137,41 @@ static int add_elsewhere(struct filling *f, struct rs_err *err)
 	return 0;
 }
 
+/*
+ * A tensor of a source without ranks. What has no layout goes to every rank as it is, also where
+ * the target names it, because nobody knows whether it was cut.
+ */
+static int add_whole(struct filling *f, const struct rs_tensor *tensor, struct rs_err *err)
+{
+	const struct rs__cut *cut = f->t->priv;
+	const struct rs_grid *grid = NULL;
+
+	if (!tensor->unplaced &&
+		rs__cut_grid(f->t, f->stage, tensor->name, tensor->shape.n_axes, &grid, err) < 0)
+		return -1;
+	if (!grid && !tensor->unplaced) {
+		if (rs__cut_target_knows(f->t, tensor->name))
+			return 0; /* it lives in other stages of the target */
+		if (f->t->opts.unknown == RS_DEFAULT_DROP ||
+			(f->t->opts.unknown == RS_DEFAULT_KEEP && f->t->source->strategy_selects))
+			return 0;
+	}
+	return add_cut(f, tensor, grid ? grid : cut->whole[tensor->shape.n_axes], false, err);
+}
+
+static int add_all_whole(struct filling *f, struct rs_err *err)
+{
+	const struct rs_catalog *cat = f->t->source->cat;
+	const struct rs_tensor **tensors;
+
+	if (rs__source_order(cat, f->list.arena, &tensors, err) < 0)
+		return -1;
+	for (uint64_t i = 0; i < rs_catalog_n_tensors(cat); i++)
+		if (add_whole(f, tensors[i], err) < 0)
+			return -1;
+	return 0;
+}
+
 static int look_for_missing(struct filling *f, struct rs_err *err)
 {
 	const struct rs__cut *cut = f->t->priv;
@@ -172,6 +208,20 @@ static int load_tables(struct filling *f, uint64_t rank, struct rs_err *err)
 	return 0;
 }
 
+/* Start from the files of the source ranks with this local number. */
+static int add_ranks(struct filling *f, uint64_t rank, struct rs_err *err)
+{
+	if (load_tables(f, rank, err) < 0)
+		return -1;
+	for (uint32_t i = 0; i < f->n_tables; i++)
+		for (uint64_t e = 0; e < f->tables[i]->n_entries; e++) {
+			const struct rs_entry *entry = &f->tables[i]->entries[e];
+			if (!seen(f, i, entry->name) && add_entry(f, f->units[i], entry, err) < 0)
+				return -1;
+		}
+	return add_elsewhere(f, err);
+}
+
 int rs__cut_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena, struct rs_list *out,
 	struct rs_notes *notes, struct rs_err *err)
 {
@@ -182,15 +232,8 @@ int rs__cut_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena, str
 		.list.arena = arena,
 		.notes = notes};
 
-	if (load_tables(&f, rank, err) < 0)
-		return -1;
-	for (uint32_t i = 0; i < f.n_tables; i++)
-		for (uint64_t e = 0; e < f.tables[i]->n_entries; e++) {
-			const struct rs_entry *entry = &f.tables[i]->entries[e];
-			if (!seen(&f, i, entry->name) && add_entry(&f, f.units[i], entry, err) < 0)
-				return -1;
-		}
-	if (add_elsewhere(&f, err) < 0 || look_for_missing(&f, err) < 0)
+	if ((t->source->without_ranks ? add_all_whole(&f, err) : add_ranks(&f, rank, err)) < 0 ||
+		look_for_missing(&f, err) < 0)
 		return -1;
 	out->items = f.list.items;
 	out->n = f.list.n;

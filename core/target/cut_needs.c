@@ -147,6 +147,11 @@ int rs__cut_needs(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_
 	const struct rs_strategy *src = t->source->strategy;
 	uint32_t devices = rs_catalog_stage_devices(t->source->cat);
 	uint32_t stage = (uint32_t)(rank / cut->devices), local = (uint32_t)(rank % cut->devices);
+
+	if (t->source->without_ranks) {
+		source_ranks[0] = 1;
+		return 0;
+	}
 	struct asking q = {
 		.t = t, .rank = rank, .match = local % devices, .source_ranks = source_ranks};
 	int rc = 0;

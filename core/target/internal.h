@@ -19,6 +19,14 @@ struct rs__list {
 int rs__list_add(struct rs__list *l, const struct rs_wanted *w, struct rs_err *err);
 /* rs__list_entry - add a stored entry as it is: an anonymous tensor of one piece. */
 int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err);
+/* rs__list_tensor - add a tensor of the catalog, whole. */
+int rs__list_tensor(struct rs__list *l, const struct rs_tensor *tensor, struct rs_err *err);
+/*
+ * rs__source_order - the tensors of a source without ranks as they stand there: n pointers in
+ * @arena, n = rs_catalog_n_tensors.
+ */
+int rs__source_order(const struct rs_catalog *cat, struct rs_arena *arena,
+	const struct rs_tensor ***out, struct rs_err *err);
 
 /*
  * rs__missing_rank - the error for a source rank whose directory is not there; names all that are.

@@ -3,7 +3,8 @@
  *
  * Nothing is cut or joined, so no strategy is needed. In the same container the file is served as
  * it is, byte for byte, checksum trailer included; several files of one rank (select=merge) and a
- * change of container go through the table of entries.
+ * change of container go through the table of entries. A source without ranks is one rank: its one
+ * file as it is, or all of its tensors in one file.
  */
 #include "core/target/internal.h"
 
@@ -18,8 +19,14 @@ static int open_same(struct rs_target *t, struct rs_err *err)
 {
 	(void)err;
 	t->n_ranks = t->source->n_ranks;
-	t->mindspore = true;
+	t->mindspore = t->source->mindspore;
 	return 0;
+}
+
+/* The one unit of data of a source without ranks, or RS_NO_UNIT when there are several. */
+static uint32_t only_unit(const struct rs_source *src)
+{
+	return rs_catalog_n_units(src->cat) - src->n_companions == 1 ? 0 : RS_NO_UNIT;
 }
 
 static uint32_t unit_of(const struct rs_target *t, uint64_t rank, struct rs_err *err)
@@ -32,7 +39,7 @@ static uint32_t unit_of(const struct rs_target *t, uint64_t rank, struct rs_err 
 
 static int check_same(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err)
 {
-	for (uint64_t i = 0; i < n; i++)
+	for (uint64_t i = 0; i < n && !t->source->without_ranks; i++)
 		if (unit_of(t, ranks[i], err) == RS_NO_UNIT)
 			return -1;
 	return 0;
@@ -40,7 +47,7 @@ static int check_same(struct rs_target *t, const uint64_t *ranks, uint64_t n, st
 
 static int needs_same(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_t *source_ranks)
 {
-	if (unit_of(t, rank, err) == RS_NO_UNIT)
+	if (!t->source->without_ranks && unit_of(t, rank, err) == RS_NO_UNIT)
 		return -1;
 	source_ranks[rank] = 1;
 	return 0;
@@ -68,28 +75,55 @@ static int add_raw(struct rs__list *list, const struct rs_target *t, uint32_t un
 	return rs__list_entry(list, unit, e, err);
 }
 
-static int list_same(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
-	struct rs_list *out, struct rs_notes *notes, struct rs_err *err)
+/* All of a source without ranks, in its order: what `full` holds. */
+static int add_all(struct rs__list *list, const struct rs_catalog *cat, struct rs_err *err)
 {
-	struct rs__list list = {.arena = arena};
-	uint32_t unit = unit_of(t, rank, err);
-	(void)notes;
+	const struct rs_tensor **tensors;
 
-	if (unit == RS_NO_UNIT)
+	if (rs__source_order(cat, list->arena, &tensors, err) < 0)
 		return -1;
+	for (uint64_t i = 0; i < rs_catalog_n_tensors(cat); i++)
+		if (rs__list_tensor(list, tensors[i], err) < 0)
+			return -1;
+	return 0;
+}
+
+/* The file of one unit: as it is if the container stays, else its entries in file order. */
+static int list_unit(const struct rs_target *t, uint32_t unit, struct rs__list *list,
+	struct rs_list *out, struct rs_err *err)
+{
 	const struct rs_table *table = rs_catalog_table(t->source->cat, unit, err);
+
 	if (!table)
 		return -1;
 	out->raw = table->n_files == 1 && strcmp(t->container, t->source->container) == 0;
-	if (out->raw && add_raw(&list, t, unit, table, err) < 0)
+	if (out->raw && add_raw(list, t, unit, table, err) < 0)
 		return -1;
+	if (!out->raw && t->source->without_ranks)
+		return add_all(list, t->source->cat, err); /* entries may be parts of tensors */
 	for (uint64_t i = 0; !out->raw && i < table->n_entries; i++)
-		if (rs__list_entry(&list, unit, &table->entries[i], err) < 0)
+		if (rs__list_entry(list, unit, &table->entries[i], err) < 0)
 			return -1;
-	out->items = list.items;
-	out->n = list.n;
 	out->meta = table->meta;
 	out->n_meta = table->n_meta;
+	return 0;
+}
+
+static int list_same(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
+	struct rs_list *out, struct rs_notes *notes, struct rs_err *err)
+{
+	bool ranks = !t->source->without_ranks;
+	uint32_t unit = ranks ? unit_of(t, rank, err) : only_unit(t->source);
+	struct rs__list list = {.arena = arena};
+	(void)notes;
+
+	if (ranks && unit == RS_NO_UNIT)
+		return -1;
+	if ((unit == RS_NO_UNIT ? add_all(&list, t->source->cat, err)
+				: list_unit(t, unit, &list, out, err)) < 0)
+		return -1;
+	out->items = list.items;
+	out->n = list.n;
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct rs_target_ops *const kinds[] = {
 	&rs__target_full,
@@ -26,8 +27,15 @@ static int copy_options(
 	if (!t->opts.target || !t->container)
 		return -1;
 	t->opts.container = opts->container ? t->container : NULL;
-	t->container_default_name =
-		rs_arena_printf(t->arena, err, "checkpoint_{rank}.%s", t->container);
+	return 0;
+}
+
+/* A kind may say its own; else files are called as the framework that wrote them calls them. */
+static int choose_name(struct rs_target *t, struct rs_err *err)
+{
+	if (!t->container_default_name)
+		t->container_default_name = rs_arena_printf(t->arena, err,
+			t->mindspore ? "checkpoint_{rank}.%s" : "model.%s", t->container);
 	return t->container_default_name ? 0 : -1;
 }
 
@@ -56,7 +64,7 @@ int rs_target_open(const struct rs_target_options *opts, struct rs_source *sourc
 			     "parallel_layout_item; show one with: reshardfs strategy show FILE");
 		goto fail;
 	}
-	if (t->ops->open(t, err) < 0)
+	if (t->ops->open(t, err) < 0 || choose_name(t, err) < 0)
 		goto fail;
 	*out = t;
 	return 0;
@@ -139,6 +147,48 @@ int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, 
 		.n_parts = 1,
 		.prefer = RS_PREFER_NONE};
 	return rs__list_add(l, &want, err);
+}
+
+int rs__list_tensor(struct rs__list *l, const struct rs_tensor *tensor, struct rs_err *err)
+{
+	struct rs_part *part = RS_NEW(l->arena, struct rs_part, err);
+
+	if (!part)
+		return -1;
+	*part = (struct rs_part){
+		.kind = RS_PART_COPY, .box = rs_box_whole(&tensor->shape), .source = tensor};
+	struct rs_wanted want = {.name = tensor->name,
+		.dtype = tensor->dtype,
+		.shape = tensor->shape,
+		.parts = part,
+		.n_parts = 1,
+		.prefer = RS_PREFER_NONE};
+	return rs__list_add(l, &want, err);
+}
+
+static int by_order(const void *a, const void *b)
+{
+	const struct rs_tensor *const *x = a, *const *y = b;
+
+	if ((*x)->order != (*y)->order)
+		return (*x)->order < (*y)->order ? -1 : 1;
+	return rs_str_cmp((*x)->name, (*y)->name);
+}
+
+int rs__source_order(const struct rs_catalog *cat, struct rs_arena *arena,
+	const struct rs_tensor ***out, struct rs_err *err)
+{
+	uint64_t n = rs_catalog_n_tensors(cat);
+	const struct rs_tensor **list = RS_NEW_N(arena, const struct rs_tensor *, n, err);
+
+	if (!list)
+		return -1;
+	for (uint64_t i = 0; i < n; i++)
+		list[i] = rs_catalog_tensor(cat, i);
+	if (n)
+		qsort(list, n, sizeof(*list), by_order);
+	*out = list;
+	return 0;
 }
 
 /* The ranks that are there, as "0-3,5", for a message. */
