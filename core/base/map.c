@@ -86,21 +86,26 @@ void rs__file_unmap(struct rs_file *file)
 	file->map = NULL;
 }
 
+/* Alone in a function, so that nothing of the caller lives in registers when the jump comes. */
+static __attribute__((noinline)) void copy_rows(
+	const uint8_t *src, const struct rs_rows *rows, uint8_t *dst)
+{
+	for (uint64_t i = 0; i < rows->count; i++, src += rows->pitch, dst += rows->width)
+		memcpy(dst, src, (size_t)rows->width);
+}
+
 bool rs__map_copy(const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst)
 {
 	sigjmp_buf here;
-	bool whole = true;
 
 	if (sigsetjmp(here, 0)) { /* a page of the source is gone */
-		whole = false;
-	} else {
-		const uint8_t *src = file->map + rows->off;
-		guard = &here;
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-		for (uint64_t i = 0; i < rows->count; i++, src += rows->pitch, dst += rows->width)
-			memcpy(dst, src, (size_t)rows->width);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		guard = NULL;
+		return false;
 	}
+	guard = &here;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	copy_rows(file->map + rows->off, rows, dst);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	guard = NULL;
-	return whole;
+	return true;
 }

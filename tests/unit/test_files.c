@@ -481,6 +481,10 @@ static void mapped_rows_are_the_same_and_survive_truncation(void **state)
 	assert_int_equal(rs_io_gather(&file, &rows, got, &err), 0);
 	assert_memory_equal(got, right, sizeof(right));
 
+#ifdef __SANITIZE_THREAD__ /* it takes faults of memory for its own and ends the program */
+	rs_file_close(&file);
+	skip();
+#endif
 	assert_int_equal(truncate("mapped", 4096), 0);
 	assert_int_equal(rs_io_gather(&file, &rows, got, &err), -1);
 	assert_int_equal(err.code, RS_CHANGED);
