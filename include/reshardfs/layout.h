@@ -114,6 +114,12 @@ int rs_strategy_read_memory(const void *bytes, uint64_t len, const char *name,
  */
 int rs_strategy_read_dir(const struct rs_dir *dir, const char *sub, struct rs_strategy **out,
 	struct rs_err *err);
+/*
+ * rs_strategy_make - the same from @n placements, for targets that are worked out and not read:
+ * everything is copied. @name: its path in messages. It is checked as by rs_strategy_check.
+ */
+int rs_strategy_make(const char *name, const struct rs_placed *params, uint64_t n,
+	struct rs_strategy **out, struct rs_err *err);
 void rs_strategy_free(struct rs_strategy *s);
 /*
  * rs_strategy_check - fit to cut by: stages are 0..n-1, all layouts have the same number of
