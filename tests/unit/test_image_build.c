@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "reshardfs/image.h"
@@ -188,6 +189,137 @@ static void casts_are_built(void **state)
 	rs_image_free(img);
 	t->pad_stored = RS_DT_I32;
 	refuse(t, RS_UNSUPPORTED, "'pad': I32 cannot be shown as F32");
+}
+
+/* ------------------------------------------------------------------- replies */
+
+#define BIG_BYTES 100000
+#define WIDTH 9000 /* long enough to be pointed to */
+#define PITCH 20000
+#define ROWS 5
+
+static uint8_t big_byte(uint64_t off)
+{
+	return (uint8_t)(off * 31 + off / 251);
+}
+
+static void make_rank_0_big(const struct tiny *t)
+{
+	static uint8_t bytes[BIG_BYTES];
+	char path[64];
+	int fd;
+
+	for (uint64_t i = 0; i < BIG_BYTES; i++)
+		bytes[i] = big_byte(i);
+	tiny_path(t, 0, path, sizeof(path));
+	fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+	close(fd);
+}
+
+/*
+ * An image of a literal, the rows of WIDTH bytes at every PITCH of the big file, fill, and short
+ * rows (16 bytes of each thousand), with its bytes in @whole.
+ */
+static uint64_t sketch(struct rs_image *img, uint8_t *whole)
+{
+	static const struct rs_span span = {.len = BIG_BYTES};
+	static const struct rs_entry entry = {.bytes = BIG_BYTES, .n_spans = 1, .spans = &span};
+	static const struct rs_run runs[] = {
+		{.entry = &entry, .first = 1000, .pitch = {PITCH}},
+		{.entry = &entry, .pitch = {1000}},
+	};
+	static const struct rs_loop loops[] = {
+		{.bytes = WIDTH * ROWS, .count = 1, .child = 1, .n_children = 1},
+		{.bytes = WIDTH, .count = ROWS, .run = 0},
+	};
+	static const struct rs_loop short_loops[] = {
+		{.bytes = 16 * 50, .count = 1, .child = 1, .n_children = 1},
+		{.bytes = 16, .count = 50, .run = 1},
+	};
+	static const struct rs_nest nests[] = {
+		{.bytes = WIDTH * ROWS, .loops = loops, .runs = runs, .n_loops = 2, .n_runs = 2},
+		{.bytes = 16 * 50, .loops = short_loops, .runs = runs, .n_loops = 2, .n_runs = 2},
+	};
+	static const struct rs_segment segments[] = {
+		{.kind = RS_SEGMENT_LITERAL, .data = "literal"},
+		{.kind = RS_SEGMENT_SLICE, .nest = &nests[0]},
+		{.kind = RS_SEGMENT_FILL, .byte = 0xf1},
+		{.kind = RS_SEGMENT_SLICE, .nest = &nests[1]},
+	};
+	static const uint64_t start[] = {
+		0, 7, 7 + WIDTH * ROWS, 17 + WIDTH * ROWS, 17 + WIDTH * ROWS + 16 * 50};
+	uint8_t *at = whole + 7;
+
+	memcpy(whole, "literal", 7);
+	for (uint64_t i = 0; i < WIDTH * ROWS; i++)
+		*at++ = big_byte(1000 + i / WIDTH * PITCH + i % WIDTH);
+	memset(at, 0xf1, 10);
+	at += 10;
+	for (uint64_t i = 0; i < 16 * 50; i++)
+		*at++ = big_byte(i / 16 * 1000 + i % 16);
+	img->size = start[4];
+	img->n_segments = 4;
+	img->start = start;
+	img->segments = segments;
+	return img->size;
+}
+
+static uint32_t check_reply(const struct tiny *t, const struct rs_image *img, uint64_t off,
+	uint64_t len, uint32_t max, const uint8_t *whole)
+{
+	static uint8_t buf[64000];
+	struct iovec iov[16];
+	struct rs_reply to = {.iov = iov, .max = max, .buf = buf};
+	struct rs_err err = {0};
+	uint64_t at = off, pointed = 0;
+
+	if (rs_image_reply(img, t->cat, off, len, &to, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_true(to.n <= max);
+	for (uint32_t i = 0; i < to.n; i++) {
+		const uint8_t *base = iov[i].iov_base;
+
+		assert_memory_equal(base, whole + at, iov[i].iov_len);
+		at += iov[i].iov_len;
+		if (base < buf || base >= buf + sizeof(buf))
+			pointed += iov[i].iov_len;
+	}
+	assert_int_equal(at, off + len);
+	assert_int_equal(pointed + to.used, len);
+	return to.n;
+}
+
+/* However few pieces are allowed, they are the file; and long rows are pointed to, not copied. */
+static void replies_are_the_file_in_pieces(void **state)
+{
+	static const enum rs_access accesses[] = {RS_ACCESS_MAP, RS_ACCESS_PREAD};
+	static uint8_t whole[64000], got[64000];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct tiny t;
+		struct rs_image *img, drawn;
+		uint64_t size;
+
+		tiny_open(&t, make_rank_0_big);
+		rs_catalog_set_access(t.cat, accesses[i]);
+		img = build(&t, 0);
+		drawn = *img;
+		size = sketch(&drawn, whole);
+		for (uint32_t max = 1; max <= 16; max++)
+			for (uint64_t off = 0; off < size; off += 997)
+				for (uint64_t len = 1; len <= size - off; len += 5003)
+					check_reply(&t, &drawn, off, len, max, whole);
+		/* literal, five rows, and one piece of all that was gathered */
+		assert_int_equal(check_reply(&t, &drawn, 0, size, 16, whole),
+			accesses[i] == RS_ACCESS_MAP ? 7 : 2);
+		assert_int_equal(rs_image_read(&drawn, t.cat, 0, size, got, NULL), 0);
+		assert_memory_equal(got, whole, size);
+		rs_image_free(img);
+		tiny_close(&t);
+	}
 }
 
 /* A file has a list beside its bytes: the same items, each with its nest. */
@@ -499,6 +631,7 @@ int main(void)
 		TEST(raw_reads_back),
 		TEST(casts_read_back),
 		TEST(casts_are_built),
+		cmocka_unit_test(replies_are_the_file_in_pieces),
 		TEST(images_know_what_they_hold),
 		cmocka_unit_test(modes_are_what_files_and_directories_share),
 		TEST(attributes_are_what_files_share),
