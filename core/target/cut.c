@@ -143,7 +143,7 @@ static int check_source(const struct rs_target *t, struct rs_err *err)
 			    "target=same needs none");
 }
 
-static int prepare(struct rs_target *t, struct rs_err *err)
+int rs__cut_open(struct rs_target *t, struct rs_err *err)
 {
 	struct rs__cut *cut = RS_NEW(t->arena, struct rs__cut, err);
 	const struct rs_strategy *s = t->strategy;
@@ -153,6 +153,7 @@ static int prepare(struct rs_target *t, struct rs_err *err)
 	t->priv = cut;
 	cut->n_stages = s ? s->n_stages : 1;
 	cut->devices = s ? s->stage_devices : 1;
+	t->stage_devices = cut->devices;
 	t->n_ranks = (uint64_t)cut->n_stages * cut->devices;
 	t->mindspore = s || t->source->mindspore;
 	for (uint32_t a = 0; a <= RS_MAX_AXES; a++) {
@@ -182,7 +183,7 @@ static int open_strategy(struct rs_target *t, struct rs_err *err)
 	if (rs_strategy_read(t->opts.target, &t->strategy, err) < 0 ||
 		rs_strategy_check(t->strategy, err) < 0)
 		return -1;
-	return prepare(t, err);
+	return rs__cut_open(t, err);
 }
 
 bool rs__cut_source_knows(const struct rs_target *t, struct rs_str name)
@@ -254,7 +255,7 @@ int rs__cut_missing(const struct rs_target *t, uint32_t stage, struct rs_str nam
 const struct rs_target_ops rs__target_full = {
 	.name = "full",
 	.is = is_full,
-	.open = prepare,
+	.open = rs__cut_open,
 	.check = rs__cut_check,
 	.needs = rs__cut_needs,
 	.list = rs__cut_list,

@@ -44,6 +44,11 @@ int rs__cut_missing(const struct rs_target *t, uint32_t stage, struct rs_str nam
 	struct rs_notes *notes, struct rs_err *err);
 uint32_t rs__layouts_index(const struct rs__layouts *set, const struct rs_layout *l);
 
+/*
+ * rs__cut_open - have @t cut by t->strategy (NULL: not at all): sets t->priv, n_ranks, mindspore.
+ * The three below are the other members of its rs_target_ops.
+ */
+int rs__cut_open(struct rs_target *t, struct rs_err *err);
 int rs__cut_check(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
 int rs__cut_needs(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_t *source_ranks);
 int rs__cut_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena, struct rs_list *out,

@@ -66,6 +66,7 @@ int rs_target_open(const struct rs_target_options *opts, struct rs_source *sourc
 	}
 	if (t->ops->open(t, err) < 0 || choose_name(t, err) < 0)
 		goto fail;
+	t->bound = !t->ops->bind;
 	*out = t;
 	return 0;
 fail:
@@ -84,12 +85,22 @@ void rs_target_close(struct rs_target *t)
 
 uint32_t rs_target_local(const struct rs_target *t, uint64_t rank)
 {
-	uint64_t devices = t->strategy ? t->strategy->stage_devices : t->n_ranks;
+	uint64_t devices = t->stage_devices ? t->stage_devices : t->n_ranks;
 	return (uint32_t)(rank % devices % rs_catalog_stage_devices(t->source->cat));
+}
+
+int rs_target_bind(struct rs_target *t, struct rs_err *err)
+{
+	if (!t->bound && t->ops->bind && t->ops->bind(t, err) < 0)
+		return -1;
+	t->bound = true;
+	return 0;
 }
 
 int rs_target_check(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err)
 {
+	if (rs_target_bind(t, err) < 0)
+		return -1;
 	return t->ops->check(t, ranks, n, err);
 }
 

@@ -15,12 +15,16 @@
 
 enum rs_default { RS_DEFAULT_KEEP, RS_DEFAULT_ERROR, RS_DEFAULT_REPLICATE, RS_DEFAULT_DROP };
 enum rs_missing { RS_MISSING_ERROR, RS_MISSING_SKIP };
+enum rs_cast { RS_CAST_KEEP, RS_CAST_F32, RS_CAST_F16, RS_CAST_BF16 };
 
 struct rs_target_options {
-	const char *target;   /* "full", "same", or the path of a strategy or of a plan */
+	/* "full", "same", a short target ("tp4.pp2"), or the path of a strategy or of a plan */
+	const char *target;
+	const char *plan; /* plan=: shipped NAME or FILE with the rules of a short target; may be NULL */
 	const char *container; /* format=: "ckpt", "safetensors", or NULL as the source */
 	enum rs_default unknown; /* default=: a source tensor that no rank of the target names */
 	enum rs_missing missing; /* missing=: a tensor that the target wants and no file stores */
+	enum rs_cast cast;       /* dtype=: what floats are shown as */
 };
 
 /* What one target rank's file holds. */
@@ -47,7 +51,8 @@ struct rs_target {
 	const struct rs_target_ops *ops;
 	struct rs_target_options opts; /* strings are copies */
 	struct rs_source *source;      /* borrowed */
-	struct rs_strategy *strategy;  /* of the target; NULL for full and same */
+	struct rs_strategy *strategy;  /* of the target; NULL when it goes by none */
+	uint64_t stage_devices;        /* ranks of a stage; 0: all ranks are one */
 	const char *container;         /* resolved */
 	const char *container_default_name; /* "checkpoint_{rank}.ckpt": name= when not given */
 	struct rs_files files;
@@ -55,12 +60,18 @@ struct rs_target {
 	uint64_t n_ranks;
 	struct rs_arena *arena;        /* owns this */
 	struct rs_notes notes;         /* remarks on the target as a whole */
+	bool bound;                    /* ops->bind was called, or there is none */
 	void *priv;
 };
 struct rs_target_ops {
 	const char *name;
 	bool (*is)(const char *target); /* by the word or the file's first bytes */
 	int (*open)(struct rs_target *t, struct rs_err *err);
+	/*
+	 * What open could not do because it takes shapes or the order of entries: once, between
+	 * rs_source_describe and everything below. May be NULL.
+	 */
+	int (*bind)(struct rs_target *t, struct rs_err *err);
 	int (*check)(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
 	int (*needs)(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_t *source_ranks);
 	int (*list)(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
@@ -77,6 +88,11 @@ void rs_target_close(struct rs_target *t);
 /* rs_target_local - local number of source rank whose entries @rank starts from, in any stage. */
 uint32_t rs_target_local(const struct rs_target *t, uint64_t rank);
 /*
+ * rs_target_bind - finish what needs rs_source_describe. rs_target_check does it first; who asks
+ * for less, does it here. Nothing happens the second time.
+ */
+int rs_target_bind(struct rs_target *t, struct rs_err *err);
+/*
  * rs_target_check - all that strategies, listings and samples tell, for the @n shown @ranks:
  * names, cuts that do not divide, missing ranks that have no replacement. Needs
  * rs_source_describe. Fills t->notes.
@@ -84,7 +100,8 @@ uint32_t rs_target_local(const struct rs_target *t, uint64_t rank);
  */
 int rs_target_check(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
 /*
- * rs_target_needs - which source ranks @rank takes from, by strategies and listing alone.
+ * rs_target_needs - which source ranks @rank takes from, by strategies and listing alone. The target
+ * is bound: one for which t->bound is still false needs rs_source_describe and rs_target_bind first.
  * @source_ranks: n_ranks bytes of the source, set to 1.
  */
 int rs_target_needs(struct rs_target *t, uint64_t rank, uint8_t *source_ranks, struct rs_err *err);
