@@ -30,9 +30,27 @@
 enum rs_dtype {
 	RS_DT_NONE,
 	/* the safetensors enumeration in its order: their writer sorts by it, descending */
-	RS_DT_BOOL, RS_DT_F4, RS_DT_F6_E2M3, RS_DT_F6_E3M2, RS_DT_U8, RS_DT_I8, RS_DT_F8_E5M2,
-	RS_DT_F8_E4M3, RS_DT_F8_E8M0, RS_DT_F8_E4M3FNUZ, RS_DT_F8_E5M2FNUZ, RS_DT_I16, RS_DT_U16,
-	RS_DT_F16, RS_DT_BF16, RS_DT_I32, RS_DT_U32, RS_DT_F32, RS_DT_C64, RS_DT_F64, RS_DT_I64,
+	RS_DT_BOOL,
+	RS_DT_F4,
+	RS_DT_F6_E2M3,
+	RS_DT_F6_E3M2,
+	RS_DT_U8,
+	RS_DT_I8,
+	RS_DT_F8_E5M2,
+	RS_DT_F8_E4M3,
+	RS_DT_F8_E8M0,
+	RS_DT_F8_E4M3FNUZ,
+	RS_DT_F8_E5M2FNUZ,
+	RS_DT_I16,
+	RS_DT_U16,
+	RS_DT_F16,
+	RS_DT_BF16,
+	RS_DT_I32,
+	RS_DT_U32,
+	RS_DT_F32,
+	RS_DT_C64,
+	RS_DT_F64,
+	RS_DT_I64,
 	RS_DT_U64,
 	RS_DT_INT4X2, /* MindSpore qint4x2: one byte holds two values and the shape counts bytes */
 	RS_DT_STR,    /* a text entry of a .ckpt: UTF-32LE code points, dims = {characters} */
@@ -40,9 +58,9 @@ enum rs_dtype {
 };
 /* rs_dtype_bits - bits of one element; 0 for RS_DT_NONE. */
 uint32_t rs_dtype_bits(enum rs_dtype dt);
-const char *rs_dtype_name(enum rs_dtype dt);      /* safetensors word ("BF16"); "Int4", "str" */
-const char *rs_dtype_mindspore(enum rs_dtype dt); /* "BFloat16"; NULL when .ckpt has no word */
-enum rs_dtype rs_dtype_from_name(struct rs_str name);      /* RS_DT_NONE when unknown */
+const char *rs_dtype_name(enum rs_dtype dt);          /* safetensors word ("BF16"); "Int4", "str" */
+const char *rs_dtype_mindspore(enum rs_dtype dt);     /* "BFloat16"; NULL when .ckpt has no word */
+enum rs_dtype rs_dtype_from_name(struct rs_str name); /* RS_DT_NONE when unknown */
 enum rs_dtype rs_dtype_from_mindspore(struct rs_str name); /* also "mindspore.float16" */
 
 /* ---------------------------------------------------------- shapes and boxes */
@@ -103,7 +121,8 @@ struct rs_entry {
 	const struct rs_span *spans;
 	uint8_t swap; /* big-endian: bytes to turn around (2, 4, 8); 0: as they are */
 	bool fortran; /* column-major: pieces that are whole entries get their strides from it */
-	const struct rs_latin1 *latin1; /* per span, or NULL: raw; then span.len counts decoded bytes */
+	const struct rs_latin1
+		*latin1; /* per span, or NULL: raw; then span.len counts decoded bytes */
 };
 /* Key and value of a file's own metadata (safetensors `__metadata__`). */
 struct rs_meta {
@@ -113,14 +132,14 @@ struct rs_meta {
 struct rs_table {
 	const struct rs_entry *entries; /* in file order */
 	uint64_t n_entries;
-	const uint32_t *by_name;   /* indexes of entries, by name in byte order */
+	const uint32_t *by_name;    /* indexes of entries, by name in byte order */
 	const uint64_t *file_bytes; /* per file of the unit: the size that this header implies */
 	uint32_t n_files;
 	const struct rs_meta *meta;
 	uint64_t n_meta;
-	bool crc;          /* the file carries a checksum */
-	bool deduplicated; /* the file says that redundancy was removed */
-	bool leading_space; /* a safetensors header that begins with white space */
+	bool crc;               /* the file carries a checksum */
+	bool deduplicated;      /* the file says that redundancy was removed */
+	bool leading_space;     /* a safetensors header that begins with white space */
 	struct rs_arena *arena; /* owns all of the above, the table included */
 };
 /* rs_table_find - the entry called @name, or NULL. O(log n). */
@@ -132,7 +151,8 @@ const struct rs_entry *rs_table_find(const struct rs_table *t, struct rs_str nam
 int rs_table_finish(struct rs_table *t, const char *file, struct rs_err *err);
 
 struct rs_source_file {
-	const char *path; /* relative to SOURCE ("" when SOURCE is the file itself); also the name */
+	const char
+		*path; /* relative to SOURCE ("" when SOURCE is the file itself); also the name */
 	struct rs_identity id; /* as listed */
 };
 struct rs_unit {
@@ -199,8 +219,8 @@ struct rs_box rs_grid_box(const struct rs_grid *g, const struct rs_shape *shape,
 	uint32_t field, struct rs_box *at);
 
 /*
- * rs_grid_meet - the cells of a tensor of @shape (that fits) whose boxes may meet @box, in row-major
- * order; with fields every cell along axis 0 counts. A box without elements meets none.
+ * rs_grid_meet - the cells of a tensor of @shape (that fits) whose boxes may meet @box, in
+ * row-major order; with fields every cell along axis 0 counts. A box without elements meets none.
  * @visit: non-zero stops and is returned.
  */
 typedef int (*rs_cell_fn)(void *arg, uint32_t cell, struct rs_err *err);
@@ -217,8 +237,8 @@ struct rs_tensor {
 	uint32_t first_rank;
 	const struct rs_piece *pieces; /* when grid is NULL */
 	uint32_t n_pieces;
-	uint32_t order; /* place in the order of the source, where the source has no ranks */
-	bool unplaced;  /* an entry without layout: a strategy gives it to every rank as it is */
+	uint32_t order;   /* place in the order of the source, where the source has no ranks */
+	bool unplaced;    /* an entry without layout: a strategy gives it to every rank as it is */
 	uint32_t witness; /* the unit whose header told dtype and shape, for messages */
 };
 
@@ -313,8 +333,8 @@ int rs_catalog_pieces(struct rs_catalog *c, const struct rs_tensor *t, const str
  * the way. Allocates nothing. @file: the file of the rows.
  * Errors: RS_IO, RS_CHANGED, RS_CORRUPT (text that is no latin-1). Threads: any.
  */
-int rs_content_gather(const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst,
-	struct rs_err *err);
+int rs_content_gather(
+	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err);
 
 /* rs_tensor_stored - the name under which files store @t. */
 static inline struct rs_str rs_tensor_stored(const struct rs_tensor *t)

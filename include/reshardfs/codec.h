@@ -46,19 +46,19 @@ uint64_t rs_read_varint(struct rs_reader *r, const char *what);
  */
 struct rs_wire {
 	const struct rs_file *file;
-	uint64_t pos, end;       /* next byte and end of this message, file offsets */
-	uint8_t *window;         /* read-ahead; borrowed from the caller, shared by nested walkers */
+	uint64_t pos, end; /* next byte and end of this message, file offsets */
+	uint8_t *window;   /* read-ahead; borrowed from the caller, shared by nested walkers */
 	uint64_t window_cap;
-	uint64_t *window_off;    /* file offset of window[0]; shared */
-	uint64_t *window_len;    /* valid bytes; shared */
+	uint64_t *window_off; /* file offset of window[0]; shared */
+	uint64_t *window_len; /* valid bytes; shared */
 };
 struct rs_field {
 	uint32_t number;
-	uint32_t wire;   /* 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes */
-	uint64_t value;  /* wire 0, 1, 5 */
-	uint64_t off;    /* file offset of the tag byte */
-	uint64_t body;   /* wire 2: file offset of the payload */
-	uint64_t len;    /* wire 2: payload bytes, proved to lie inside this message */
+	uint32_t wire;  /* 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes */
+	uint64_t value; /* wire 0, 1, 5 */
+	uint64_t off;   /* file offset of the tag byte */
+	uint64_t body;  /* wire 2: file offset of the payload */
+	uint64_t len;   /* wire 2: payload bytes, proved to lie inside this message */
 };
 /* What a top-level walker and its nested ones share; put it on the stack or in an arena. */
 struct rs_wire_window {
@@ -85,11 +85,17 @@ int rs_wire_bytes(const struct rs_wire *w, const struct rs_field *f, uint64_t sk
 
 enum rs_json_type {
 	RS_JSON_END, /* after the one value and white space */
-	RS_JSON_OBJECT, RS_JSON_OBJECT_END, RS_JSON_ARRAY, RS_JSON_ARRAY_END,
-	RS_JSON_KEY, RS_JSON_STRING,
+	RS_JSON_OBJECT,
+	RS_JSON_OBJECT_END,
+	RS_JSON_ARRAY,
+	RS_JSON_ARRAY_END,
+	RS_JSON_KEY,
+	RS_JSON_STRING,
 	RS_JSON_UINT,   /* plain digits that fit 64 bits: token.u */
 	RS_JSON_NUMBER, /* any other number: token.text as written */
-	RS_JSON_TRUE, RS_JSON_FALSE, RS_JSON_NULL,
+	RS_JSON_TRUE,
+	RS_JSON_FALSE,
+	RS_JSON_NULL,
 };
 struct rs_json_token {
 	enum rs_json_type type;

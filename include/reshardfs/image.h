@@ -18,14 +18,14 @@
 struct rs_sink {
 	int (*bytes)(struct rs_sink *s, const void *p, uint64_t len, struct rs_err *err);
 	/* bytes [skip, skip + len) of list item @item */
-	int (*slice)(struct rs_sink *s, uint64_t item, uint64_t skip, uint64_t len,
-		struct rs_err *err);
+	int (*slice)(
+		struct rs_sink *s, uint64_t item, uint64_t skip, uint64_t len, struct rs_err *err);
 	int (*fill)(struct rs_sink *s, uint8_t byte, uint64_t len, struct rs_err *err);
 	uint64_t size; /* bytes described so far */
 };
 int rs_sink_bytes(struct rs_sink *s, const void *p, uint64_t len, struct rs_err *err);
-int rs_sink_slice(struct rs_sink *s, uint64_t item, uint64_t skip, uint64_t len,
-	struct rs_err *err);
+int rs_sink_slice(
+	struct rs_sink *s, uint64_t item, uint64_t skip, uint64_t len, struct rs_err *err);
 int rs_sink_fill(struct rs_sink *s, uint8_t byte, uint64_t len, struct rs_err *err);
 
 struct rs_format_ops {
@@ -51,10 +51,10 @@ int rs_format_measure(const struct rs_format_ops *f, const struct rs_list *list,
 enum rs_segment_kind { RS_SEGMENT_LITERAL, RS_SEGMENT_SLICE, RS_SEGMENT_FILL };
 struct rs_segment {
 	enum rs_segment_kind kind;
-	uint8_t byte;              /* FILL */
-	const void *data;          /* LITERAL: the bytes */
+	uint8_t byte;               /* FILL */
+	const void *data;           /* LITERAL: the bytes */
 	const struct rs_nest *nest; /* SLICE */
-	uint64_t skip;             /* SLICE: first byte of the tensor, as the file shows it */
+	uint64_t skip;              /* SLICE: first byte of the tensor, as the file shows it */
 	/* SLICE: the nest counts in cast_from, the file shows cast_to; RS_DT_NONE: no cast */
 	enum rs_dtype cast_from, cast_to;
 };
@@ -65,13 +65,13 @@ struct rs_image {
 	uint64_t n_segments;
 	const uint64_t *start; /* n_segments + 1 offsets: segment i is [start[i], start[i+1]) */
 	const struct rs_segment *segments;
-	struct rs_list list;   /* what the file holds; lives in the arena */
+	struct rs_list list;                /* what the file holds; lives in the arena */
 	const struct rs_nest *const *nests; /* per list item */
 	const uint32_t *files; /* catalog files that the bytes come from, ascending, distinct */
 	uint32_t n_files;
 	_Atomic(uint32_t) *checked; /* per file: the second in which it was last found unchanged */
-	uint32_t mode, uid, gid; /* what all these files have in common; see rs_image_build */
-	int64_t mtime_ns;      /* newest of these files; of SOURCE when there are none */
+	uint32_t mode, uid, gid;    /* what all these files have in common; see rs_image_build */
+	int64_t mtime_ns;           /* newest of these files; of SOURCE when there are none */
 };
 /*
  * rs_image_build - the image of @rank's file, proved: every byte has exactly one origin.
@@ -93,9 +93,9 @@ int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t o
 	uint8_t *dst, struct rs_err *err);
 
 /*
- * An answer put together from pieces: pointers into literals and mapped sources where these are long
- * enough to pay, gathered bytes in @buf for the rest, in file order over @iov. The kernel copies
- * from the pieces itself, and a mapped page that is gone fails its copy (EFAULT), not us.
+ * An answer put together from pieces: pointers into literals and mapped sources where these are
+ * long enough to pay, gathered bytes in @buf for the rest, in file order over @iov. The kernel
+ * copies from the pieces itself, and a mapped page that is gone fails its copy (EFAULT), not us.
  */
 struct iovec;
 struct rs_reply {

@@ -4,7 +4,8 @@
  *
  * Words: device matrix D (its last dimension varies fastest over ranks), tensor map (per axis the
  * device dimensions that cut it, counted from the right), optimizer shard (a further cut of axis
- * 0 over ranks that would hold the same slice), stage (pipeline stage), local (rank - stage * devices).
+ * 0 over ranks that would hold the same slice), stage (pipeline stage), local (rank - stage *
+ * devices).
  */
 #ifndef RESHARDFS_LAYOUT_H
 #define RESHARDFS_LAYOUT_H
@@ -26,15 +27,15 @@ struct rs_layout {
 	uint32_t n_axes; /* 0: replicated, whatever the shape */
 	uint32_t map_first[RS_MAX_AXES + 1];
 	int32_t map[RS_MAX_AXES * RS_MAX_DEVICE_DIMS];
-	bool nested;         /* the file has one list per axis; kept so that convert is faithful */
-	int32_t opt_step;    /* optimizer shard: 0 none; redundant, never computed from */
-	int32_t opt_size;    /* 0 none, -1 all replicas, else how many pieces */
-	uint32_t field;      /* > 0: rows dealt out in this many interleaved blocks */
-	uint32_t n_split;    /* param_split_shape: rows of every piece of axis 0; 0 pieces: equal */
+	bool nested;      /* the file has one list per axis; kept so that convert is faithful */
+	int32_t opt_step; /* optimizer shard: 0 none; redundant, never computed from */
+	int32_t opt_size; /* 0 none, -1 all replicas, else how many pieces */
+	uint32_t field;   /* > 0: rows dealt out in this many interleaved blocks */
+	uint32_t n_split; /* param_split_shape: rows of every piece of axis 0; 0 pieces: equal */
 	const int64_t *split;
-	uint32_t n_offsets;  /* indices_offset: kept for convert, no meaning for the layout */
+	uint32_t n_offsets; /* indices_offset: kept for convert, no meaning for the layout */
 	const int64_t *offsets;
-	uint32_t n_shape;    /* tensor_shape of the JSON form; 0: not stated */
+	uint32_t n_shape; /* tensor_shape of the JSON form; 0: not stated */
 	const uint64_t *shape;
 };
 /* rs_layout_devices - product of the device matrix: ranks of the stage. */
@@ -46,14 +47,14 @@ bool rs_layout_eq(const struct rs_layout *a, const struct rs_layout *b); /* offs
  * @n_axes: of the tensor. A layout without axes, and a 0-d tensor, give one cell held by all.
  * Owns: the grid is in @arena.
  * Errors: RS_CORRUPT (map value outside the matrix, n_axes differs, split list of the wrong
- * length, an optimizer shard over more ranks than there are replicas), RS_UNSUPPORTED (field and split
- * together), RS_LIMIT (over RS_MAX_CELLS devices).
+ * length, an optimizer shard over more ranks than there are replicas), RS_UNSUPPORTED (field and
+ * split together), RS_LIMIT (over RS_MAX_CELLS devices).
  */
 int rs_layout_grid(const struct rs_layout *l, uint32_t n_axes, struct rs_arena *arena,
 	struct rs_grid **out, struct rs_err *err);
 /* rs_grid_single - one cell held by @n_holders: whole tensors. */
-struct rs_grid *rs_grid_single(uint32_t n_axes, uint32_t n_holders, struct rs_arena *arena,
-	struct rs_err *err);
+struct rs_grid *rs_grid_single(
+	uint32_t n_axes, uint32_t n_holders, struct rs_arena *arena, struct rs_err *err);
 /* "dev [2, 4] map [0, -1] opt 8", for messages; cut to @size. */
 const char *rs_layout_show(const struct rs_layout *l, char *buf, size_t size);
 
@@ -67,7 +68,7 @@ struct rs_operator {
 	const uint32_t *const *cuts; /* per input */
 	const uint32_t *n_cuts;
 };
-struct rs_placed { /* a parameter in a stage */
+struct rs_placed {          /* a parameter in a stage */
 	struct rs_str name; /* without "<stage>-" */
 	uint32_t stage;
 	const struct rs_layout *layout; /* equal layouts share one object */
@@ -86,8 +87,8 @@ struct rs_strategy {
 	uint64_t n_params;
 	const struct rs_layout *const *layouts; /* the distinct ones, in order of first use */
 	uint64_t n_layouts;
-	const uint32_t *by_name;  /* indexes of params by (name, stage) */
-	uint32_t n_stages;        /* valid after rs_strategy_check */
+	const uint32_t *by_name; /* indexes of params by (name, stage) */
+	uint32_t n_stages;       /* valid after rs_strategy_check */
 	uint32_t stage_devices;
 };
 
@@ -112,8 +113,8 @@ int rs_strategy_read_memory(const void *bytes, uint64_t len, const char *name,
  * rs_strategy_read_dir - the same as a directory path, beneath the fence of @dir; @sub may be
  * "". Only files that rs_strategy_is says yes to are taken; *out = NULL when there are none.
  */
-int rs_strategy_read_dir(const struct rs_dir *dir, const char *sub, struct rs_strategy **out,
-	struct rs_err *err);
+int rs_strategy_read_dir(
+	const struct rs_dir *dir, const char *sub, struct rs_strategy **out, struct rs_err *err);
 /*
  * rs_strategy_make - the same from @n placements, for targets that are worked out and not read:
  * everything is copied. @name: its path in messages. It is checked as by rs_strategy_check.
@@ -128,13 +129,14 @@ void rs_strategy_free(struct rs_strategy *s);
  */
 int rs_strategy_check(struct rs_strategy *s, struct rs_err *err);
 /* rs_strategy_find - layout of @name in @stage, or NULL. O(log n). */
-const struct rs_layout *rs_strategy_find(const struct rs_strategy *s, uint32_t stage,
-	struct rs_str name);
+const struct rs_layout *rs_strategy_find(
+	const struct rs_strategy *s, uint32_t stage, struct rs_str name);
 /*
  * rs_strategy_stages - the placements of @name, by ascending stage: *first points at the first
  * of the returned number of consecutive indexes into s->params (through s->by_name). 0: unknown.
  */
-uint32_t rs_strategy_stages(const struct rs_strategy *s, struct rs_str name, const uint32_t **first);
+uint32_t rs_strategy_stages(
+	const struct rs_strategy *s, struct rs_str name, const uint32_t **first);
 /* rs_strategy_same - do both cut every parameter alike? RS_USAGE names the first that differs. */
 int rs_strategy_same(const struct rs_strategy *a, const struct rs_strategy *b, struct rs_err *err);
 

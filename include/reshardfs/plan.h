@@ -1,9 +1,9 @@
 /*
  * plan.h - floor 3: arithmetic between boxes. Which bytes of which pieces make a target tensor.
  *
- * A target tensor is a list of parts, each: a box of the target <- an equal box of a source tensor, or
- * fill. Placing the pieces of the source under the parts gives runs; the runs of one tensor, sorted
- * by where they land, are a nest of loops:
+ * A target tensor is a list of parts, each: a box of the target <- an equal box of a source tensor,
+ * or fill. Placing the pieces of the source under the parts gives runs; the runs of one tensor,
+ * sorted by where they land, are a nest of loops:
  *
  *   target 4 x 6 from two column pieces A (4 x 4) and B (4 x 2), one-byte elements:
  *
@@ -48,7 +48,7 @@ struct rs_wanted {
 	struct rs_str name;
 	enum rs_dtype dtype;
 	enum rs_dtype stored; /* of all its sources, when dtype is a cast of it; else RS_DT_NONE */
-	bool zero_dims; /* write a 0-d tensor's dims as [0] in .ckpt, as its source did */
+	bool zero_dims;       /* write a 0-d tensor's dims as [0] in .ckpt, as its source did */
 	struct rs_shape shape;
 	const struct rs_part *parts;
 	uint32_t n_parts;
@@ -76,9 +76,9 @@ struct rs_run {
  * target. The children of a loop fill one turn without hole or overlap.
  */
 struct rs_loop {
-	uint64_t start; /* offset in one turn of the parent */
-	uint64_t bytes; /* of one turn */
-	uint64_t count; /* turns; 1 for a run that stands alone */
+	uint64_t start;             /* offset in one turn of the parent */
+	uint64_t bytes;             /* of one turn */
+	uint64_t count;             /* turns; 1 for a run that stands alone */
 	uint32_t child, n_children; /* loops[child ..]; n_children 0: run */
 	uint32_t run;               /* runs[run] when n_children is 0 */
 };
@@ -97,9 +97,9 @@ struct rs_nest {
 /*
  * rs_plan_nest - place the pieces under @want and prove that they cover it exactly once.
  * @cat: asked for pieces (rs_catalog_pieces), so headers of needed units load here.
- * Owns: the nest and its arrays are in @arena. A zero-size tensor gives a nest of 0 bytes, no loops.
- * Errors: those of rs_catalog_pieces; RS_CORRUPT for a hole or overlap of pieces or parts, naming
- * tensor, box and units; RS_UNSUPPORTED when a cut falls inside a byte (sub-byte dtypes);
+ * Owns: the nest and its arrays are in @arena. A zero-size tensor gives a nest of 0 bytes, no
+ * loops. Errors: those of rs_catalog_pieces; RS_CORRUPT for a hole or overlap of pieces or parts,
+ * naming tensor, box and units; RS_UNSUPPORTED when a cut falls inside a byte (sub-byte dtypes);
  * RS_LIMIT over RS_MAX_RUNS.
  * Threads: one arena, one thread; @cat is shared.
  */

@@ -33,11 +33,12 @@ struct rs_foreign {
 /* What a config.json beside the weights says: the numbers that plans count with. */
 struct rs_config {
 	struct rs_str model_type; /* empty: none said */
-	/* integers of the top level, then those of text_config that it lacks; booleans as 0 and 1 */
+	/* integers of the top level, then those of text_config that it lacks; booleans as 0 and 1
+	 */
 	struct rs_var {
 		struct rs_str name;
 		int64_t value;
-	} *vars;
+	} * vars;
 	uint64_t n_vars;
 };
 /* A file that goes with the weights and is shown as it is: a unit whose table has no entries. */
@@ -56,15 +57,17 @@ struct rs_source {
 	struct rs_strategy *strategy; /* NULL: none found, or none needed */
 	const char *container;        /* "ckpt" or "safetensors": how the data files are written */
 	uint64_t n_ranks;             /* rank directories expected; 1 for sources without ranks */
-	/* no rank_N: every tensor is listed piece by piece, and together they are one rank's file */
+	/* no rank_N: every tensor is listed piece by piece, and together they are one rank's file
+	 */
 	bool without_ranks;
-	bool mindspore; /* MindSpore wrote it: names and metadata of target files follow MindSpore */
+	bool mindspore; /* MindSpore wrote it: names and metadata of target files follow MindSpore
+			 */
 	/* a strategy as target leaves out what it does not name (load_distributed_checkpoint) */
 	bool strategy_selects;
-	struct rs_config config;            /* in the arena of cat, like the companions */
-	struct rs_companion *companions;    /* by name; their units are the last ones */
+	struct rs_config config;         /* in the arena of cat, like the companions */
+	struct rs_companion *companions; /* by name; their units are the last ones */
 	uint64_t n_companions;
-	struct rs_foreign *foreign;   /* in the arena of cat */
+	struct rs_foreign *foreign; /* in the arena of cat */
 	uint64_t n_foreign;
 	void *priv; /* of the format */
 };

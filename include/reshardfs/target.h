@@ -20,8 +20,9 @@ enum rs_cast { RS_CAST_KEEP, RS_CAST_F32, RS_CAST_F16, RS_CAST_BF16 };
 struct rs_target_options {
 	/* "full", "same", a short target ("tp4.pp2"), or the path of a strategy or of a plan */
 	const char *target;
-	const char *plan; /* plan=: shipped NAME or FILE with the rules of a short target; may be NULL */
-	const char *container; /* format=: "ckpt", "safetensors", or NULL as the source */
+	const char *plan; /* plan=: shipped NAME or FILE with the rules of a short target; may be
+			     NULL */
+	const char *container;   /* format=: "ckpt", "safetensors", or NULL as the source */
 	enum rs_default unknown; /* default=: a source tensor that no rank of the target names */
 	enum rs_missing missing; /* missing=: a tensor that the target wants and no file stores */
 	enum rs_cast cast;       /* dtype=: what floats are shown as */
@@ -38,10 +39,10 @@ struct rs_list {
 
 /* What a plan says of the files that it makes; path NULL: nothing, options and format decide. */
 struct rs_files {
-	const char *path;   /* "rank_{rank}/model.safetensors"; {rank} and axes in braces */
-	uint64_t max_bytes; /* of one file; 0: no limit */
-	uint64_t align;     /* of tensor data; 0: as the format does it */
-	const char *index;  /* name of the index file, or NULL */
+	const char *path;           /* "rank_{rank}/model.safetensors"; {rank} and axes in braces */
+	uint64_t max_bytes;         /* of one file; 0: no limit */
+	uint64_t align;             /* of tensor data; 0: as the format does it */
+	const char *index;          /* name of the index file, or NULL */
 	const struct rs_meta *meta; /* as written in the plan */
 	uint64_t n_meta;
 };
@@ -49,18 +50,18 @@ struct rs_files {
 struct rs_target_ops;
 struct rs_target {
 	const struct rs_target_ops *ops;
-	struct rs_target_options opts; /* strings are copies */
-	struct rs_source *source;      /* borrowed */
-	struct rs_strategy *strategy;  /* of the target; NULL when it goes by none */
-	uint64_t stage_devices;        /* ranks of a stage; 0: all ranks are one */
-	const char *container;         /* resolved */
+	struct rs_target_options opts;      /* strings are copies */
+	struct rs_source *source;           /* borrowed */
+	struct rs_strategy *strategy;       /* of the target; NULL when it goes by none */
+	uint64_t stage_devices;             /* ranks of a stage; 0: all ranks are one */
+	const char *container;              /* resolved */
 	const char *container_default_name; /* "checkpoint_{rank}.ckpt": name= when not given */
 	struct rs_files files;
-	bool mindspore;                /* metadata "format" is "ms" */
+	bool mindspore; /* metadata "format" is "ms" */
 	uint64_t n_ranks;
-	struct rs_arena *arena;        /* owns this */
-	struct rs_notes notes;         /* remarks on the target as a whole */
-	bool bound;                    /* ops->bind was called, or there is none */
+	struct rs_arena *arena; /* owns this */
+	struct rs_notes notes;  /* remarks on the target as a whole */
+	bool bound;             /* ops->bind was called, or there is none */
 	void *priv;
 };
 struct rs_target_ops {
@@ -74,8 +75,8 @@ struct rs_target_ops {
 	int (*bind)(struct rs_target *t, struct rs_err *err);
 	int (*check)(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
 	int (*needs)(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_t *source_ranks);
-	int (*list)(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
-		struct rs_list *out, struct rs_notes *notes, struct rs_err *err);
+	int (*list)(struct rs_target *t, uint64_t rank, struct rs_arena *arena, struct rs_list *out,
+		struct rs_notes *notes, struct rs_err *err);
 };
 
 /*
@@ -100,8 +101,9 @@ int rs_target_bind(struct rs_target *t, struct rs_err *err);
  */
 int rs_target_check(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err);
 /*
- * rs_target_needs - which source ranks @rank takes from, by strategies and listing alone. The target
- * is bound: one for which t->bound is still false needs rs_source_describe and rs_target_bind first.
+ * rs_target_needs - which source ranks @rank takes from, by strategies and listing alone. The
+ * target is bound: one for which t->bound is still false needs rs_source_describe and
+ * rs_target_bind first.
  * @source_ranks: n_ranks bytes of the source, set to 1.
  */
 int rs_target_needs(struct rs_target *t, uint64_t rank, uint8_t *source_ranks, struct rs_err *err);
@@ -110,7 +112,7 @@ int rs_target_needs(struct rs_target *t, uint64_t rank, uint8_t *source_ranks, s
  * Owns: the list is in @arena. @notes: remarks on this rank, may be NULL. Threads: any.
  * Errors: RS_MISSING, RS_CORRUPT, RS_USAGE, those of loading.
  */
-int rs_target_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena,
-	struct rs_list *out, struct rs_notes *notes, struct rs_err *err);
+int rs_target_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena, struct rs_list *out,
+	struct rs_notes *notes, struct rs_err *err);
 
 #endif

@@ -22,12 +22,12 @@
 struct rs_view_options {
 	struct rs_source_options source;
 	struct rs_target_options target;
-	const char *name;   /* name=: file name pattern in a rank directory, NULL: by format */
-	const char *ranks;  /* ranks=: "0-3+8", NULL: all */
-	bool proved;        /* verify=headers: build every image before rs_view_open returns */
+	const char *name;      /* name=: file name pattern in a rank directory, NULL: by format */
+	const char *ranks;     /* ranks=: "0-3+8", NULL: all */
+	bool proved;           /* verify=headers: build every image before rs_view_open returns */
 	enum rs_access access; /* access=: how data files are read */
-	uint64_t memory;    /* memory=: bytes of images kept; 0: 256 MB */
-	uint32_t builders;  /* threads; 0: clamp(cpus, 2, 8) */
+	uint64_t memory;       /* memory=: bytes of images kept; 0: 256 MB */
+	uint32_t builders;     /* threads; 0: clamp(cpus, 2, 8) */
 };
 
 struct rs_view;
@@ -40,8 +40,8 @@ int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struc
 void rs_view_close(struct rs_view *v); /* stops the builders; every waiter is answered first */
 struct rs_source *rs_view_source(const struct rs_view *v);
 struct rs_target *rs_view_target(const struct rs_view *v);
-uint64_t rs_view_n_ranks(const struct rs_view *v);           /* shown */
-uint64_t rs_view_rank(const struct rs_view *v, uint64_t i);  /* the i-th shown, ascending */
+uint64_t rs_view_n_ranks(const struct rs_view *v);          /* shown */
+uint64_t rs_view_rank(const struct rs_view *v, uint64_t i); /* the i-th shown, ascending */
 
 enum rs_node_kind { RS_NODE_NONE, RS_NODE_ROOT, RS_NODE_RANK, RS_NODE_FILE };
 struct rs_attr {
@@ -52,7 +52,8 @@ struct rs_attr {
 	int64_t mtime_ns;
 	uint32_t nlink;
 };
-/* rs_view_node - what an inode number stands for; RS_NODE_NONE for a number that is not in the tree. */
+/* rs_view_node - what an inode number stands for; RS_NODE_NONE for a number that is not in the
+ * tree. */
 enum rs_node_kind rs_view_node(const struct rs_view *v, uint64_t inode);
 uint64_t rs_view_inode_rank(const struct rs_view *v, uint64_t inode); /* of a rank or its file */
 /* rs_view_child - inode of @name in directory @parent; 0 when there is none. Never builds. */
@@ -65,8 +66,8 @@ bool rs_view_entry(const struct rs_view *v, uint64_t dir, uint64_t i, char *name
 /* rs_view_parent - inode of the parent directory (the root's is itself). */
 uint64_t rs_view_parent(const struct rs_view *v, uint64_t inode);
 /*
- * rs_view_attr - attributes. Directories: at once. Files: 0 with @out once they are measured, 1 while
- * they are not (use rs_view_want), -1 with the kept reason when their image cannot be built.
+ * rs_view_attr - attributes. Directories: at once. Files: 0 with @out once they are measured, 1
+ * while they are not (use rs_view_want), -1 with the kept reason when their image cannot be built.
  */
 int rs_view_attr(struct rs_view *v, uint64_t inode, struct rs_attr *out, struct rs_err *err);
 
