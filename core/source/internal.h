@@ -7,5 +7,7 @@
 #include "reshardfs/source.h"
 
 extern const struct rs_source_ops rs__source_mindspore;
+extern const struct rs_source_ops rs__source_unified;
+extern const struct rs_source_ops rs__source_hf;
 
 #endif

@@ -18,26 +18,77 @@
 /* ------------------------------------------------------------------------ probing */
 
 #define PROBE_MAX_BYTES (UINT64_C(64) << 20)
+#define HEAD_BYTES 65536u
+
+/*
+ * A safetensors file of MindSpore says so in its metadata, which the reference writer puts first.
+ * Only the beginning is looked at: whoever lacks the words there can say -o source=mindspore.
+ */
+static bool says_mindspore(const struct rs_dir *dir, const char *name)
+{
+	static const char words[] = "\"format\":\"ms\"", tensor[] = "\"data_offsets\"";
+	struct rs_file file;
+	bool says = false;
+	char *head;
+
+	if (rs_dir_file(dir, name, NULL, &file, NULL) < 0)
+		return false;
+	uint64_t len = rs_min(file.size, HEAD_BYTES);
+	head = rs_alloc(len, NULL);
+	if (head && rs_file_read(&file, 0, head, len, NULL) == 0) {
+		const char *at = memmem(head, len, words, sizeof(words) - 1);
+		const char *first = memmem(head, len, tensor, sizeof(tensor) - 1);
+		says = at && (!first || at < first);
+	}
+	rs_free(head);
+	rs_file_close(&file);
+	return says;
+}
+
+/*
+ * 90 for rank directories. One file of whole tensors: 80 for safetensors that say that MindSpore
+ * wrote them and 40 for others, which hf reads just as well; 60 for a .ckpt, so that it ties with
+ * safetensors files beside it.
+ */
+static int bid_for(const struct rs_dir *dir, const struct rs_dirent *entries, uint64_t n)
+{
+	const struct rs_dirent *safe = NULL;
+	uint64_t n_ckpt = 0, n_safe = 0, rank;
+
+	for (uint64_t i = 0; i < n; i++) {
+		const struct rs_dirent *e = &entries[i];
+		if (e->kind != RS_KIND_FILE && rs__ms_rank_of(e->name, &rank))
+			return 90;
+		if (e->kind == RS_KIND_DIR || !rs__ms_container(e->name))
+			continue;
+		if (rs_str_ends(e->name, ".ckpt")) {
+			n_ckpt++;
+		} else {
+			n_safe++;
+			safe = e;
+		}
+	}
+	if (n_ckpt)
+		return 60;
+	if (n_safe == 1 && says_mindspore(dir, safe->name.ptr))
+		return 80;
+	return n_safe ? 40 : 0;
+}
 
 static int probe(const struct rs_dir *dir, const char *file)
 {
 	struct rs_arena *scratch;
 	struct rs_dirent *entries;
-	uint64_t n, rank;
+	uint64_t n;
 	int bid = 0;
 
+	if (file && !rs__ms_container(rs_str(file)))
+		return 0;
 	if (file)
-		return rs__ms_container(rs_str(file)) ? 60 : 0;
+		return rs_str_ends(rs_str(file), ".ckpt") || says_mindspore(dir, file) ? 80 : 40;
 	scratch = rs_arena_new(PROBE_MAX_BYTES, NULL);
 	if (scratch && rs_dir_list(dir, "", scratch, &entries, &n, NULL) == 0)
-		for (uint64_t i = 0; i < n; i++) {
-			if (entries[i].kind != RS_KIND_FILE &&
-				rs__ms_rank_of(entries[i].name, &rank))
-				bid = 90;
-			else if (bid == 0 && entries[i].kind != RS_KIND_DIR &&
-				 rs__ms_container(entries[i].name))
-				bid = 40;
-		}
+		bid = bid_for(dir, entries, n);
 	rs_arena_free(scratch);
 	return bid;
 }

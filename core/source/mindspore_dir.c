@@ -336,11 +336,14 @@ static int refuse_index(const struct rs_source *src, const struct rs_dirent *ent
 	struct rs_err *err)
 {
 	static const struct {
-		const char *suffix, *what;
+		const char *suffix, *what, *hint;
 	} known[] = {
-		{".safetensors.index.json", "a sharded Hugging Face checkpoint"},
-		{"param_name_map.json", "a unified checkpoint of MindSpore"},
-		{"metadata.json", "a MindFormers checkpoint of the form that reshards itself"},
+		{".safetensors.index.json", "a sharded Hugging Face checkpoint",
+			"-o source=hf reads it"},
+		{"param_name_map.json", "a unified checkpoint of MindSpore",
+			"-o source=unified reads it"},
+		{"metadata.json", "a MindFormers checkpoint of the form that reshards itself",
+			"one of its files can be given as SOURCE"},
 	};
 
 	for (uint64_t i = 0; i < n; i++)
@@ -349,7 +352,7 @@ static int refuse_index(const struct rs_source *src, const struct rs_dirent *ent
 				(void)rs_fail(err, RS_UNSUPPORTED,
 					"%s: %s (%s): expected rank directories or one file",
 					src->opts.path, known[k].what, RS_SHOW(entries[i].name));
-				return rs_hint(err, "one of its files can be given as SOURCE");
+				return rs_hint(err, "%s", known[k].hint);
 			}
 	return 0;
 }

@@ -17,15 +17,18 @@
 
 static const struct rs_source_ops *const sources[] = {
 	&rs__source_mindspore,
+	&rs__source_unified,
+	&rs__source_hf,
 };
 #define N_SOURCES (sizeof(sources) / sizeof(sources[0]))
 
 static const char *const looked_for =
-	"rank_0, rank_1, ... with .ckpt or .safetensors files, or one such file";
+	"rank_0, rank_1, ... with .ckpt or .safetensors files, one such file, safetensors files "
+	"with or without an index";
 
 const char *const *rs_source_formats(void)
 {
-	static const char *const names[] = {"mindspore", NULL};
+	static const char *const names[] = {"mindspore", "unified", "hf", NULL};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == N_SOURCES + 1, "a name per format");
 	return names;
@@ -106,6 +109,16 @@ static int open_place(struct rs_source *src, struct rs_err *err)
 
 /* ----------------------------------------------------------------------- choosing */
 
+static int hint_formats(struct rs_err *err)
+{
+	char names[200] = "";
+	size_t at = 0;
+
+	for (const char *const *n = rs_source_formats(); *n && at < sizeof(names); n++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "", *n);
+	return rs_hint(err, "known formats: %s", names);
+}
+
 static int choose_named(struct rs_source *src, struct rs_err *err)
 {
 	for (size_t i = 0; i < N_SOURCES; i++)
@@ -114,7 +127,7 @@ static int choose_named(struct rs_source *src, struct rs_err *err)
 			return 0;
 		}
 	(void)rs_fail(err, RS_USAGE, "source=%s: no such format", src->opts.format);
-	return rs_hint(err, "known formats: %s", rs_source_formats()[0]);
+	return hint_formats(err);
 }
 
 static int choose_best(struct rs_source *src, struct rs_err *err)

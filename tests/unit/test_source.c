@@ -255,7 +255,7 @@ static void a_directory_with_one_file_is_that_file(void **state)
 	make_safetensors("model.safetensors", SAFE_W, 2);
 	make_file("README.md", "hello", 5);
 	make_file("config.json", "{}", 2);
-	struct rs_source *src = OPEN(.path = at(""));
+	struct rs_source *src = OPEN(.path = at(""), .format = "mindspore");
 	assert_string_equal(src->container, "safetensors");
 	assert_string_equal(file_of(src, 0), "model.safetensors");
 	assert_true(is_foreign(src, "README.md", "not a checkpoint file"));
@@ -311,7 +311,8 @@ static void directories_of_other_layouts_are_named(void **state)
 	make_safetensors("model-00001-of-00002.safetensors", SAFE_W, 2);
 	make_safetensors("model-00002-of-00002.safetensors", SAFE_W, 2);
 	make_file("model.safetensors.index.json", "{}", 2);
-	REFUSED(RS_UNSUPPORTED, "a sharded Hugging Face checkpoint", "given as SOURCE");
+	REFUSED(RS_UNSUPPORTED, "a sharded Hugging Face checkpoint", "source=hf",
+		.format = "mindspore");
 }
 
 /* --------------------------------------------------------------------- listing ranks */
