@@ -53,6 +53,20 @@ def built():
         pytest.exit("%s is not there: run make first" % PROGRAM, 1)
 
 
+def tell_hang(number, frame):
+    raise TimeoutError("a test hangs")
+
+
+@pytest.fixture(autouse=True)
+def watchdog():
+    """A test that hangs is a failed test, and its mounts are taken away, instead of the end of the run."""
+    before = signal.signal(signal.SIGALRM, tell_hang)
+    signal.alarm(240)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 class Result:
     """A finished run of the program."""
 

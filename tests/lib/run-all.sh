@@ -73,7 +73,7 @@ thread_tests() {
 integration() {
 	program=$PWD/$out/$1/reshardfs
 	shift
-	RESHARDFS=$program sh tests/lib/pytest.sh "$@" tests/integration
+	RESHARDFS=$program timeout -s INT -k 60 900 sh tests/lib/pytest.sh "$@" tests/integration
 }
 
 # The same with few random cases, for slow builds.
