@@ -4,6 +4,7 @@
  *   session.c   the life of a mount, from options to exit code
  *   point.c     is the mount point fit? and taking the mount away
  *   life.c      the parent that waits, readiness, signals, the end within five seconds
+ *   init.c      what kernel and daemon agree on first
  *   ops.c       what the kernel may ask (readonly.c: what it may not; xattr.c: attributes)
  *   wait.c      requests that wait for an image while threads do not
  *   reply.c     answers, and what an error is called in errno
@@ -57,6 +58,7 @@ struct fs_mount {
 	unsigned int dev_major, dev_minor; /* of the mount, once it is mounted */
 	uint32_t uid, gid;
 	pthread_key_t scratch; /* struct fs_scratch of each thread */
+	atomic_bool greeted;   /* INIT was answered, see init.c */
 	struct fs_log log;
 };
 
@@ -100,7 +102,9 @@ bool fs__life_tell_parent(struct fs_life *life, int exit_code);
 /* -------------------------------------------------------------------------- requests */
 
 extern const struct fuse_lowlevel_ops fs__ops; /* without fs__ops_readonly */
-void fs__ops_init(void *userdata, struct fuse_conn_info *conn);
+void fs__op_init(void *userdata, struct fuse_conn_info *conn);
+/* fs__init_complete - say to the kernel what libfuse keeps to itself; once it is mounted. */
+int fs__init_complete(struct fs_mount *m, struct rs_err *err);
 /* fs__ops_readonly - every way to write, answered with EROFS. */
 void fs__ops_readonly(struct fuse_lowlevel_ops *ops);
 void fs__op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);

@@ -12,33 +12,7 @@
 
 #include "fs/mount/internal.h"
 
-#define MAX_BACKGROUND 64 /* the default 12 lets parallel page faults queue in D state */
-#define CONGESTION_THRESHOLD 48
 #define STATFS_BLOCK 4096u
-
-void fs__ops_init(void *userdata, struct fuse_conn_info *conn)
-{
-	const unsigned int wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO |
-				    FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_CACHE_SYMLINKS;
-	/*
-	 * Splicing loses to plain replies here. The tree is immutable, so nothing need be
-	 * invalidated by size or time. Readdirplus would build every image on `find -type f`.
-	 */
-	const unsigned int unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
-				      FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA |
-				      FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
-				      FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_WRITEBACK_CACHE |
-				      FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS;
-
-	(void)userdata;
-	conn->want |= conn->capable & wanted;
-	conn->want &= ~unwanted;
-	conn->max_write = FS_READ_MAX; /* libfuse derives max_pages from it */
-	conn->max_read = FS_READ_MAX;
-	conn->max_background = MAX_BACKGROUND;
-	conn->congestion_threshold = CONGESTION_THRESHOLD;
-	conn->time_gran = 1;
-}
 
 /* Directories are there at once, files when somebody has built their image. */
 static void answer(struct fs_mount *m, fuse_req_t req, fuse_ino_t ino,
@@ -246,7 +220,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 }
 
 const struct fuse_lowlevel_ops fs__ops = {
-	.init = fs__ops_init,
+	.init = fs__op_init,
 	.lookup = op_lookup,
 	.getattr = op_getattr,
 	.forget = op_forget,
