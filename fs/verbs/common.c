@@ -301,11 +301,21 @@ const char *fs__source_file_name(const struct rs_source *src, uint32_t file)
 	return path[0] != '\0' ? path : src->opts.path;
 }
 
+uint32_t fs__source_n_units(const struct rs_source *src)
+{
+	return rs_catalog_n_units(src->cat) - (uint32_t)src->n_companions;
+}
+
+uint32_t fs__source_n_files(const struct rs_source *src)
+{
+	return rs_catalog_n_files(src->cat) - (uint32_t)src->n_companions;
+}
+
 uint64_t fs__source_bytes_on_disk(const struct rs_source *src)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t f = 0; f < rs_catalog_n_files(src->cat); f++)
+	for (uint32_t f = 0; f < fs__source_n_files(src); f++)
 		sum += rs_catalog_file_info(src->cat, f)->id.size;
 	return sum;
 }

@@ -54,7 +54,11 @@ static void print_ranks(const struct survey *s)
 	uint32_t stages = rs_catalog_n_stages(cat);
 
 	if (s->src->n_ranks == 1) {
-		printf(LABEL "%" PRIu32 "\n", "files", rs_catalog_n_files(cat));
+		printf(LABEL "%" PRIu32, "files", fs__source_n_files(s->src));
+		for (uint64_t i = 0; i < s->src->n_companions; i++)
+			printf("%s%s", i == 0 ? ", and with them " : ", ",
+				RS_SHOW(rs_str(s->src->companions[i].name)));
+		putchar('\n');
 		return;
 	}
 	printf(LABEL "%" PRIu64 " of %" PRIu64, "ranks", s->n_found, s->src->n_ranks);
@@ -158,6 +162,8 @@ static int print_text(const struct survey *s, const struct fs_options *o, struct
 	}
 	printf(LABEL "%s\n", "source", RS_SHOW(rs_str(s->src->opts.path)));
 	printf(LABEL "%s, %s files\n", "format", s->src->ops->name, s->src->container);
+	if (s->src->config.model_type.len > 0)
+		printf(LABEL "%s\n", "model type", RS_SHOW(s->src->config.model_type));
 	print_ranks(s);
 	print_strategy(s, mesh, n_meshes);
 	print_tensors(s, o->bytes);
@@ -220,14 +226,15 @@ static void json_dtypes(struct rs_jsonw *w, const struct survey *s)
 static void json_ranks(struct rs_jsonw *w, const struct survey *s)
 {
 	const struct rs_catalog *cat = s->src->cat;
+	bool whole = s->src->without_ranks;
 
 	rs_jsonw_key(w, RS_STR("ranks"));
 	rs_jsonw_open(w, '{');
 	fs__json_uint(w, "expected", s->src->n_ranks);
-	fs__json_uint(w, "found", s->n_found);
+	fs__json_uint(w, "found", whole ? s->src->n_ranks : s->n_found);
 	rs_jsonw_key(w, RS_STR("missing"));
 	rs_jsonw_open(w, '[');
-	for (uint64_t r = 0; r < s->src->n_ranks; r++)
+	for (uint64_t r = 0; r < s->src->n_ranks && !whole; r++)
 		if (rs_catalog_rank_unit(cat, r) == RS_NO_UNIT)
 			rs_jsonw_uint(w, r);
 	rs_jsonw_close(w, ']');
@@ -280,6 +287,20 @@ static void json_cuts(struct rs_jsonw *w, const struct survey *s)
 	rs_jsonw_close(w, ']');
 }
 
+static void json_companions(struct rs_jsonw *w, const struct survey *s)
+{
+	rs_jsonw_key(w, RS_STR("model_type"));
+	if (s->src->config.model_type.len > 0)
+		rs_jsonw_str(w, s->src->config.model_type);
+	else
+		rs_jsonw_null(w);
+	rs_jsonw_key(w, RS_STR("companions"));
+	rs_jsonw_open(w, '[');
+	for (uint64_t i = 0; i < s->src->n_companions; i++)
+		rs_jsonw_str(w, rs_str(s->src->companions[i].name));
+	rs_jsonw_close(w, ']');
+}
+
 static void json_findings(struct rs_jsonw *w, const struct survey *s)
 {
 	rs_jsonw_key(w, RS_STR("foreign"));
@@ -309,6 +330,8 @@ static int print_json(const struct survey *s, int code)
 	fs__json_str(&w, "format", s->src->ops->name);
 	fs__json_str(&w, "container", s->src->container);
 	json_ranks(&w, s);
+	fs__json_uint(&w, "files", fs__source_n_files(s->src));
+	json_companions(&w, s);
 	fs__json_str(&w, "strategy", s->src->strategy ? s->src->strategy->path : NULL);
 	if (json_meshes(&w, s, &err) < 0)
 		w.failed = true;

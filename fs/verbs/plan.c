@@ -69,17 +69,20 @@ static void print_heading(const struct plan *p)
 	const struct rs_strategy *s = p->target->strategy;
 	bool exact = p->o->bytes;
 
-	printf("source   %s: %s %s, %" PRIu64 " rank%s", RS_SHOW(rs_str(p->src->opts.path)),
-		p->src->ops->name, p->src->container, p->src->n_ranks,
-		p->src->n_ranks == 1 ? "" : "s");
+	const char *what = p->src->without_ranks ? "file" : "rank";
+	uint64_t n = p->src->without_ranks ? fs__source_n_files(p->src) : p->src->n_ranks;
+
+	printf("source   %s: %s %s, %" PRIu64 " %s%s", RS_SHOW(rs_str(p->src->opts.path)),
+		p->src->ops->name, p->src->container, n, what, n == 1 ? "" : "s");
 	if (p->src->n_ranks > 1)
 		printf(" (%" PRIu32 " stage%s x %" PRIu32 " devices)",
 			rs_catalog_n_stages(p->src->cat),
 			rs_catalog_n_stages(p->src->cat) == 1 ? "" : "s",
 			rs_catalog_stage_devices(p->src->cat));
-	printf(", %" PRIu64 " tensors, %s unique (%s on disk, replicas equal: not checked)\n",
+	printf(", %" PRIu64 " tensors, %s unique (%s on disk%s)\n",
 		rs_catalog_n_tensors(p->src->cat), FS_SIZE(fs__source_bytes_unique(p->src), exact),
-		FS_SIZE(fs__source_bytes_on_disk(p->src), exact));
+		FS_SIZE(fs__source_bytes_on_disk(p->src), exact),
+		p->src->n_ranks > 1 ? ", replicas equal: not checked" : "");
 	printf("target   %s: %" PRIu64 " rank%s", RS_SHOW(rs_str(p->target->opts.target)),
 		p->target->n_ranks, p->target->n_ranks == 1 ? "" : "s");
 	if (s != NULL)
@@ -133,7 +136,7 @@ static void print_totals(const struct plan *p)
 	printf("reads    from %" PRIu32 " of %" PRIu32
 	       " source %s; %.2f bytes read in pages for each "
 	       "byte served\n",
-		p->n_units_used, rs_catalog_n_units(p->src->cat), by_rank ? "ranks" : "files",
+		p->n_units_used, fs__source_n_units(p->src), by_rank ? "ranks" : "files",
 		ratio(p->touched, p->served));
 }
 
@@ -237,7 +240,7 @@ static void json_totals(struct rs_jsonw *w, const struct plan *p)
 	fs__json_uint(w, "bytes_touched", p->touched);
 	fs__json_uint(w, "reads", p->reads);
 	fs__json_uint(w, "memory", p->memory);
-	fs__json_uint(w, "source_units", rs_catalog_n_units(p->src->cat));
+	fs__json_uint(w, "source_units", fs__source_n_units(p->src));
 	fs__json_uint(w, "source_units_used", p->n_units_used);
 	rs_jsonw_close(w, '}');
 }

@@ -303,7 +303,7 @@ int fs__survey_run(struct survey *s, struct rs_source *src, struct rs_err *err)
 	uint64_t *unit_rank;
 	int rc = -1;
 
-	*s = (struct survey){.src = src, .n_found = n_units};
+	*s = (struct survey){.src = src, .n_found = fs__source_n_units(src)};
 	s->bytes_on_disk = fs__source_bytes_on_disk(src);
 	if (arena == NULL)
 		return -1;

@@ -52,6 +52,9 @@ int fs__catalog_owners(const struct rs_catalog *cat, struct rs_arena *arena, uin
 	uint64_t **unit_rank, struct rs_err *err);
 /* fs__source_file_name - "rank_3/x.ckpt", or the path of SOURCE when that is the file itself. */
 const char *fs__source_file_name(const struct rs_source *src, uint32_t file);
+/* Of data: what goes with it (companions) stands behind and does not count. */
+uint32_t fs__source_n_units(const struct rs_source *src);
+uint32_t fs__source_n_files(const struct rs_source *src);
 uint64_t fs__source_bytes_on_disk(const struct rs_source *src);
 
 /* fs__json_source, fs__json_target - "source": {...} and "target": {...}, the same in all verbs. */
