@@ -47,13 +47,11 @@ static ssize_t read_request(int fd, void *buf, size_t size, void *userdata)
 }
 
 /* The kernel asks nothing else before INIT is answered, so the first reply is that answer. */
-static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
+static ssize_t write_greeting(int fd, struct iovec *iov, int n, const struct fs_mount *m)
 {
-	struct fs_mount *m = userdata;
 	struct fuse_init_out init;
 
-	if (atomic_load_explicit(&m->greeted, memory_order_relaxed) ||
-		atomic_exchange(&m->greeted, true) || n != 2 || iov[1].iov_len != sizeof(init))
+	if (n != 2 || iov[1].iov_len != sizeof(init))
 		return writev(fd, iov, n);
 	memcpy(&init, iov[1].iov_base, sizeof(init));
 	init.flags |= FUSE_PARALLEL_DIROPS; /* of Linux 4.7, older than all that libfuse 3 needs */
@@ -65,10 +63,54 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 	return writev(fd, ours, 2);
 }
 
+/*
+ * A source was truncated, and pages that the answer points to are gone. op_read finds that in its
+ * scratch; to libfuse it looks like a reader that left, about which it says nothing on stderr.
+ */
+static int torn(struct fs_mount *m)
+{
+	struct fs_scratch *scratch = fs__scratch(m);
+
+	if (scratch)
+		scratch->torn = true;
+	return ENOENT;
+}
+
+/*
+ * A builder may answer a parked request while the main thread takes the mount down. Once libfuse
+ * closes the descriptor its number may belong to another file, so replies end before that.
+ */
+static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
+{
+	struct fs_mount *m = userdata;
+	ssize_t written = -1;
+	int fail = ENOTCONN;
+
+	pthread_rwlock_rdlock(&m->wire.lock);
+	if (!m->wire.cut) {
+		bool first = !atomic_load_explicit(&m->wire.greeted, memory_order_relaxed) &&
+			     !atomic_exchange(&m->wire.greeted, true);
+
+		written = first ? write_greeting(fd, iov, n, m) : writev(fd, iov, n);
+		fail = errno;
+	}
+	pthread_rwlock_unlock(&m->wire.lock);
+	if (written < 0)
+		errno = fail == EFAULT ? torn(m) : fail;
+	return written;
+}
+
 int fs__init_complete(struct fs_mount *m, struct rs_err *err)
 {
 	const struct fuse_custom_io io = {.writev = write_reply, .read = read_request};
 	int fail = fuse_session_custom_io(m->session, &io, fuse_session_fd(m->session));
 
 	return fail ? rs_fail_sys(err, -fail, "libfuse refuses our input and output") : 0;
+}
+
+void fs__init_cut(struct fs_mount *m)
+{
+	pthread_rwlock_wrlock(&m->wire.lock);
+	m->wire.cut = true;
+	pthread_rwlock_unlock(&m->wire.lock);
 }

@@ -57,8 +57,12 @@ struct fs_mount {
 	const char *source, *point;        /* absolute */
 	unsigned int dev_major, dev_minor; /* of the mount, once it is mounted */
 	uint32_t uid, gid;
-	pthread_key_t scratch; /* struct fs_scratch of each thread */
-	atomic_bool greeted;   /* INIT was answered, see init.c */
+	pthread_key_t scratch;       /* struct fs_scratch of each thread */
+	struct fs_wire {             /* see init.c */
+		atomic_bool greeted; /* INIT was answered */
+		pthread_rwlock_t lock;
+		bool cut; /* no reply may go out any more; guarded by lock */
+	} wire;
 	struct fs_log log;
 };
 
@@ -105,6 +109,8 @@ extern const struct fuse_lowlevel_ops fs__ops; /* without fs__ops_readonly */
 void fs__op_init(void *userdata, struct fuse_conn_info *conn);
 /* fs__init_complete - say to the kernel what libfuse keeps to itself; once it is mounted. */
 int fs__init_complete(struct fs_mount *m, struct rs_err *err);
+/* fs__init_cut - let no reply through any more, so that libfuse may close its descriptor. */
+void fs__init_cut(struct fs_mount *m);
 /* fs__ops_readonly - every way to write, answered with EROFS. */
 void fs__ops_readonly(struct fuse_lowlevel_ops *ops);
 void fs__op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
@@ -132,6 +138,7 @@ static inline struct fs_mount *fs__mount_of(fuse_req_t req)
 struct fs_scratch {
 	uint8_t bytes[FS_READ_MAX];
 	struct iovec pieces[FS_PIECES];
+	bool torn; /* a page of the last answer was not there any more */
 };
 struct fs_scratch *fs__scratch(struct fs_mount *m);
 /* fs__reply_failed - EIO, ESTALE or ENOMEM, and a line in the log once per cause. */

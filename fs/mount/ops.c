@@ -118,12 +118,17 @@ static void op_read(
 	}
 	struct rs_reply reply = {.iov = scratch->pieces, .max = FS_PIECES, .buf = scratch->bytes};
 
-	if (rs_image_reply(image, m->cat, (uint64_t)off, len, &reply, &err) < 0)
+	if (rs_image_reply(image, m->cat, (uint64_t)off, len, &reply, &err) < 0) {
 		fs__reply_failed(m, req, &err);
-	else if (fuse_reply_iov(req, reply.iov, (int)reply.n) == -EFAULT)
-		/* A page of a source is gone. The kernel has told the reader EIO by itself. */
-		fs__log_line(&m->log, FS_LOG_ERROR, "rank %llu: a source file was truncated",
+		return;
+	}
+	scratch->torn = false;
+	fuse_reply_iov(req, reply.iov, (int)reply.n);
+	if (scratch->torn) { /* the kernel has told the reader EIO by itself */
+		rs_fail(&err, RS_CHANGED, "target rank %llu: a source file was truncated",
 			(unsigned long long)rs_view_inode_rank(m->view, ino));
+		fs__log_cause(&m->log, &err);
+	}
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *file)

@@ -156,6 +156,7 @@ static int serve(struct fs_mount *m, struct fs_life *life, struct rs_err *err)
 	}
 	result = loop(m);
 	fs__life_ending(life);
+	fs__init_cut(m);
 	fuse_session_unmount(m->session);
 	fs__point_detach(m); /* an aborted connection leaves a dead mount, which libfuse leaves */
 	rs_view_close(m->view);
@@ -171,6 +172,8 @@ static int mount_and_serve(struct fs_mount *m, struct fs_life *life, struct rs_e
 {
 	int code;
 
+	atomic_init(&m->wire.greeted, false);
+	pthread_rwlock_init(&m->wire.lock, NULL);
 	if (pthread_key_create(&m->scratch, rs_free) != 0) {
 		rs_fail(err, RS_LIMIT, "no thread-specific key left");
 		return fs__life_fail(m->o, FS_EXIT_LIMIT, err);
@@ -198,6 +201,7 @@ static int mount_and_serve(struct fs_mount *m, struct fs_life *life, struct rs_e
 	if (m->session)
 		fuse_session_destroy(m->session);
 	pthread_key_delete(m->scratch);
+	pthread_rwlock_destroy(&m->wire.lock);
 	return code;
 }
 

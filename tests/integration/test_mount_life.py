@@ -509,6 +509,31 @@ def test_a_bad_rank_breaks_its_own_file_only(source, tmp_path, point):
     assert len(lines) == 1 and " error: " in lines[0], lines
 
 
+@pytest.mark.parametrize("access", ["map", "pread"])
+def test_a_source_file_is_truncated(access, source, tmp_path, mount, digest):
+    """What is lost is an error, EIO once and ESTALE from then on, never zeros; the rest goes on."""
+    cut = tmp_path / "cut"
+    shutil.copytree(source, cut)
+    m = mount(cut, "target=same", "access=" + access)
+    (file,) = (cut / "rank_1").glob("*.ckpt")
+    whole, codes = file.read_bytes(), []
+    fd = os.open(m.file(1), os.O_RDONLY)
+    assert os.pread(fd, 100, 0) == whole[:100]
+    os.truncate(file, 4096)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    for _ in range(40):
+        code = errno_of(os.pread, fd, 4096, len(whole) // 2 // 4096 * 4096)
+        if not codes or codes[-1] != code:
+            codes.append(code)
+        time.sleep(0.05)
+    assert codes in ([errno.ESTALE], [errno.EIO, errno.ESTALE]), codes
+    assert sha(m.file(0)) == digest
+    os.close(fd)
+    m.unmount()
+    told = m.log().splitlines()
+    assert 1 <= len(told) <= 2 and all(line.startswith("reshardfs: ") for line in told), told
+
+
 def test_log_is_reopened_and_made_to_tell_more(source, point, tmp_path):
     log, pidfile = tmp_path / "log", tmp_path / "pid"
     up(source, point, "log=%s" % log, "pidfile=%s" % pidfile)
