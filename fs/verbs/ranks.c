@@ -2,8 +2,9 @@
  * ranks.c - `ranks SRC --target T RANK...`: which source ranks the given target ranks take from.
  *
  * Strategies and the listing decide; no header of a checkpoint file is read, so this answers for a
- * tree of thousands of ranks at once, and for one whose other ranks are on another machine.
- * Refuses rank numbers that the target does not have. Read next: target.h, rs_target_needs.
+ * tree of thousands of ranks at once, and for one whose other ranks are on another machine. A
+ * target that is worked out from shapes takes one header a stage. Refuses rank numbers that the
+ * target does not have. Read next: target.h, rs_target_needs.
  */
 #include "verbs.h"
 
@@ -51,6 +52,15 @@ static void print_needs(
 	}
 }
 
+static int bind(struct rs_target *t, struct rs_err *err)
+{
+	if (t->bound)
+		return 0;
+	if (rs_source_describe(t->source, 0, err) < 0)
+		return -1;
+	return rs_target_bind(t, err);
+}
+
 /* All ranks are asked before the first line is printed: an answer is whole or an error. */
 static int answer(const struct fs_options *o, struct rs_target *t, uint8_t *needs,
 	struct rs_jsonw *w, struct rs_err *err)
@@ -88,7 +98,7 @@ int fs_verb_ranks(const struct fs_options *o)
 	int code = FS_EXIT_OK;
 
 	if (rs_source_open(&opts.source, &src, &err) < 0 ||
-		rs_target_open(&opts.target, src, &target, &err) < 0 ||
+		rs_target_open(&opts.target, src, &target, &err) < 0 || bind(target, &err) < 0 ||
 		(needs = rs_alloc(rs_max(src->n_ranks, 1), &err)) == NULL ||
 		answer(o, target, needs, &w, &err) < 0)
 		code = fs__verb_fail(o, "ranks", &err);
