@@ -3,13 +3,15 @@
  *
  * A format is one file in this room and one line in the table below: it describes a list of
  * tensors to a sink, from the first byte of the file to the last. It refuses what the format
- * has no words for. Read next: fmt_mindspore.c (the shorter), fmt_safetensors.c.
+ * has no words for. Read next: fmt_mindspore.c (the shortest), fmt_safetensors.c,
+ * fmt_pdparams.c.
  */
 #include "core/image/internal.h"
 
 static const struct rs_format_ops *const formats[] = {
 	&rs__format_mindspore,
 	&rs__format_safetensors,
+	&rs__format_pdparams,
 };
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
@@ -25,7 +27,7 @@ const struct rs_format_ops *rs_format_find(const char *name)
 
 const char *const *rs_format_names(void)
 {
-	static const char *const names[N_FORMATS + 1] = {"ckpt", "safetensors", NULL};
+	static const char *const names[N_FORMATS + 1] = {"ckpt", "safetensors", "pdparams", NULL};
 
 	return names;
 }

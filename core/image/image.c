@@ -37,13 +37,14 @@ static int plan_items(struct rs_image *img, struct rs_catalog *cat, struct rs_er
 	return 0;
 }
 
-static int describe(struct rs_image *img, const struct rs_format_ops *format, bool mindspore,
-	struct rs_notes *notes, struct rs_err *err)
+static int describe(struct rs_image *img, struct rs_catalog *cat,
+	const struct rs_format_ops *format, bool mindspore, struct rs_notes *notes,
+	struct rs_err *err)
 {
 	struct rs__builder b;
 	int rc = -1;
 
-	rs__builder_init(&b, img->arena, &img->list, img->nests);
+	rs__builder_init(&b, img->arena, cat, &img->list, img->nests);
 	if (format->emit(&img->list, mindspore, &b.sink, notes, err) == 0)
 		rc = rs__builder_finish(&b, img, err);
 	rs__builder_done(&b);
@@ -191,7 +192,7 @@ static int build(struct rs_image *img, struct rs_target *target, uint64_t rank,
 			RS_SHOW(rs_str(target->container)));
 	if (rs_target_list(target, rank, img->arena, &img->list, notes, err) < 0 ||
 		plan_items(img, cat, err) < 0 ||
-		describe(img, format, target->mindspore, notes, err) < 0 ||
+		describe(img, cat, format, target->mindspore, notes, err) < 0 ||
 		collect_files(img, cat, err) < 0)
 		return -1;
 	derive_attributes(img, target);

@@ -8,6 +8,7 @@
 #include "reshardfs/image.h"
 
 extern const struct rs_format_ops rs__format_mindspore;
+extern const struct rs_format_ops rs__format_pdparams;
 extern const struct rs_format_ops rs__format_safetensors;
 
 /* rs__list_raw - describe a list that is raw: its one item, nothing around it. */
@@ -29,6 +30,7 @@ struct rs__stretch {
 struct rs__builder {
 	struct rs_sink sink; /* first, so that a sink leads back to its builder */
 	struct rs_arena *arena;
+	struct rs_catalog *cat;
 	const struct rs_list *list;
 	const struct rs_nest *const *nests; /* per list item */
 	struct rs__stretch *stretches;      /* heap, as the two below, until finish */
@@ -36,8 +38,9 @@ struct rs__builder {
 	uint8_t *literal; /* the blob that is growing; it began at literal_start */
 	uint64_t literal_len, literal_cap, literal_start;
 };
-void rs__builder_init(struct rs__builder *b, struct rs_arena *arena, const struct rs_list *list,
-	const struct rs_nest *const *nests);
+/* @cat: where the tensors of @list are stored, for formats that peek; NULL: none does. */
+void rs__builder_init(struct rs__builder *b, struct rs_arena *arena, struct rs_catalog *cat,
+	const struct rs_list *list, const struct rs_nest *const *nests);
 /* rs__builder_finish - fill size, start, segments and n_segments of @img, in the arena. */
 int rs__builder_finish(struct rs__builder *b, struct rs_image *img, struct rs_err *err);
 void rs__builder_done(struct rs__builder *b); /* after finish, and after a failure */

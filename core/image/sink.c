@@ -165,12 +165,40 @@ static int build_fill(struct rs_sink *s, uint8_t byte, uint64_t len, struct rs_e
 	return append(b, s->size - len, &segment, err);
 }
 
-void rs__builder_init(struct rs__builder *b, struct rs_arena *arena, const struct rs_list *list,
-	const struct rs_nest *const *nests)
+/* One byte of a tensor, read while its image is built. */
+static int build_peek(struct rs_sink *s, uint64_t item, uint8_t *byte, struct rs_err *err)
+{
+	const struct rs__builder *b = (const struct rs__builder *)s;
+	const struct rs_file *file;
+	struct rs_rows rows;
+	struct rs_walk w;
+
+	if (item >= b->list->n)
+		return rs_fail(err, RS_CORRUPT, "item %" PRIu64 " is not in the list", item);
+	rs_walk_init(&w, b->cat, b->nests[item], 0, 1);
+	if (!rs_walk_next(&w, &rows) || rows.file == RS_ROWS_ZERO) {
+		*byte = 0;
+		return 0;
+	}
+	file = rs_catalog_file(b->cat, rows.file, err);
+	if (!file)
+		return -1;
+	if ((rows.encoded ? rs_content_gather(file, &rows, byte, err)
+			  : rs_io_gather(file, &rows, byte, err)) < 0)
+		return -1;
+	return rs_file_check(file, err);
+}
+
+void rs__builder_init(struct rs__builder *b, struct rs_arena *arena, struct rs_catalog *cat,
+	const struct rs_list *list, const struct rs_nest *const *nests)
 {
 	*b = (struct rs__builder){
-		.sink = {.bytes = build_bytes, .slice = build_slice, .fill = build_fill},
+		.sink = {.bytes = build_bytes,
+			.slice = build_slice,
+			.fill = build_fill,
+			.peek = cat ? build_peek : NULL},
 		.arena = arena,
+		.cat = cat,
 		.list = list,
 		.nests = nests,
 	};

@@ -21,6 +21,11 @@ struct rs_sink {
 	int (*slice)(
 		struct rs_sink *s, uint64_t item, uint64_t skip, uint64_t len, struct rs_err *err);
 	int (*fill)(struct rs_sink *s, uint8_t byte, uint64_t len, struct rs_err *err);
+	/*
+	 * The first byte of list item @item, for a format whose text depends on it. NULL: this sink
+	 * knows no content.
+	 */
+	int (*peek)(struct rs_sink *s, uint64_t item, uint8_t *byte, struct rs_err *err);
 	uint64_t size; /* bytes described so far */
 };
 int rs_sink_bytes(struct rs_sink *s, const void *p, uint64_t len, struct rs_err *err);
