@@ -170,12 +170,11 @@ void rs__pickler_int(struct rs__pickler *p, uint64_t value)
 	} else if (value <= INT32_MAX) {
 		write_head(p, OP_BININT, value, 4);
 	} else {
-		const uint8_t sign = 0; /* the ninth byte of what has its 64th bit set */
 		uint32_t n = long_bytes(value);
 
 		write_head(p, OP_LONG1, n, 1);
-		for (uint32_t i = 0; i < n; i++) {
-			uint8_t byte = i < 8 ? (uint8_t)(value >> (8 * i)) : sign;
+		for (uint32_t i = 0; i < n; i++) { /* a ninth byte keeps the sign of 64 bits */
+			uint8_t byte = (uint8_t)(i < 8 ? value >> (8 * i) : 0);
 
 			write_text(p, &byte, 1);
 		}

@@ -517,7 +517,7 @@ static void formats_have_names(void **state)
 		assert_string_equal(rs_format_find(*name)->name, *name);
 		assert_string_equal(rs_format_find(*name)->suffix + 1, *name);
 	}
-	assert_int_equal(n, 2);
+	assert_int_equal(n, 3);
 	assert_null(rs_format_find("gguf"));
 	assert_null(rs_format_find(NULL));
 }
