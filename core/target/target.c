@@ -33,9 +33,13 @@ static int copy_options(
 /* A kind may say its own; else files are called as the framework that wrote them calls them. */
 static int choose_name(struct rs_target *t, struct rs_err *err)
 {
+	const char *stem = t->mindspore ? "checkpoint_{rank}" : "model";
+
+	if (strcmp(t->container, "pdparams") == 0)
+		stem = "model_state"; /* what Paddle's loaders look for */
 	if (!t->container_default_name)
-		t->container_default_name = rs_arena_printf(t->arena, err,
-			t->mindspore ? "checkpoint_{rank}.%s" : "model.%s", t->container);
+		t->container_default_name =
+			rs_arena_printf(t->arena, err, "%s.%s", stem, t->container);
 	return t->container_default_name ? 0 : -1;
 }
 
