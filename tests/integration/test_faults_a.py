@@ -305,7 +305,7 @@ def test_09_odd_but_valid(tmp_path, mount):
         entry("v", "I8", "[2]", "[96,98]"), GOOD, entry("e", "F64", "[0,9223372036854775808]", "[0,0]")), b"x" * 98)
     ckpt.write(tmp_path / "x.safetensors", content)
     mounted = mount(tmp_path / "x.safetensors", "target=full")
-    data = (mounted.path / "rank_0/checkpoint_0.safetensors").read_bytes()
+    data = (mounted.path / "rank_0/model.safetensors").read_bytes()
     size = 8 + struct.unpack("<Q", data[:8])[0]
     head = json.loads(data[8:size])
     assert head["e"] == {"dtype": "F64", "shape": [0, 1 << 63], "data_offsets": [0, 0]}

@@ -22,6 +22,12 @@ def cases(word):
             yield pytest.param(path.with_name(expect["file"]), expect, id=expect["file"])
 
 
+def only_file(mounted):
+    """The file of rank 0, whatever it is called: that depends on who wrote the source."""
+    (path,) = (mounted.path / "rank_0").iterdir()
+    return path
+
+
 def kind_of(name):
     return ckpt.FROM_SAFE.get(name, name)
 
@@ -31,7 +37,7 @@ def test_tensors(file, expect, mount):
     """Every tensor of the expected list, and no other, comes out in both containers."""
     for container in ("ckpt", "safetensors"):
         mounted = mount(file, "target=full", "format=" + container)
-        found = ckpt.read_file(mounted.file(0, container))
+        found = ckpt.read_file(only_file(mounted))
         assert sorted(found) == sorted(t["name"] for t in expect["tensors"])
         for t in expect["tensors"]:
             item = found[t["name"]]
@@ -43,7 +49,7 @@ def unchanged(file, expect, target, mount):
     mounted = mount(file, "target=" + target)
     data = file.read_bytes()
     assert hashlib.sha256(data).hexdigest() == expect["sha256"]
-    check(mounted.file(0, file.suffix[1:]), data, random.Random(SEED))
+    check(only_file(mounted), data, random.Random(SEED))
 
 
 @pytest.mark.parametrize("file, expect", cases("tensors"))
