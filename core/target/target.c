@@ -22,7 +22,9 @@ static int copy_options(
 {
 	t->opts = *opts;
 	t->opts.target = rs_arena_copy(t->arena, opts->target, strlen(opts->target), err);
-	t->container = opts->container ? opts->container : t->source->container;
+	t->container = opts->container                ? opts->container
+		       : t->source->target_container ? t->source->target_container
+						     : t->source->container;
 	t->container = rs_arena_copy(t->arena, t->container, strlen(t->container), err);
 	if (!t->opts.target || !t->container)
 		return -1;
