@@ -97,6 +97,11 @@ int rs_catalog_add_unit(struct rs_catalog *c, const char *name, const struct rs_
 	return 0;
 }
 
+void rs_catalog_set_absent(struct rs_catalog *c, uint32_t unit)
+{
+	c->units[unit].pub.absent = true;
+}
+
 int rs_catalog_set_ranks(struct rs_catalog *c, const uint32_t *units, uint32_t n_stages,
 	uint32_t stage_devices, struct rs_err *err)
 {

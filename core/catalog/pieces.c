@@ -27,10 +27,12 @@ static int check_entry(struct rs_catalog *c, const struct rs_tensor *t,
 	if (e->dtype == t->dtype && rs_shape_eq(&e->shape, slice))
 		return 0;
 	rs_fail(err, RS_CORRUPT,
-		"%s: tensor '%s': expected %s %s (by %s and the strategy), found %s %s",
+		"%s: tensor '%s': expected %s %s (by %s%s), found %s %s",
 		rs_catalog_file_info(c, c->units[unit].pub.first_file)->path, RS_SHOW(t->name),
 		rs_dtype_name(t->dtype), RS_SHAPE_SHOW(slice),
-		rs_catalog_file_info(c, c->units[t->witness].pub.first_file)->path,
+		t->grid ? rs_catalog_file_info(c, c->units[t->witness].pub.first_file)->path
+			: "what lists the pieces",
+		t->grid ? " and the strategy" : "",
 		rs_dtype_name(e->dtype), RS_SHAPE_SHOW(&e->shape));
 	return rs_hint(err, "a file of another run or step? compare with: reshardfs inspect");
 }
@@ -131,7 +133,7 @@ static int ask_cell(void *arg, uint32_t cell, struct rs_err *err)
 /* Of pieces with equal boxes (replicas) only the first counts. */
 static bool is_replica(const struct rs_tensor *t, uint32_t i)
 {
-	for (uint32_t k = 0; k < i; k++)
+	for (uint32_t k = 0; k < i && !t->distinct; k++)
 		if (rs_box_eq(&t->pieces[k].box, &t->pieces[i].box))
 			return true;
 	return false;
@@ -146,7 +148,8 @@ static int resolve(
 	uint64_t step = 1;
 
 	if (!table)
-		return -1;
+		return rs_err_prefix(
+			err, "tensor '%s' %s", RS_SHOW(t->name), RS_BOX_SHOW(&piece->box));
 	piece->entry = rs_table_find(table, rs_tensor_stored(t));
 	if (!piece->entry) {
 		rs_fail(err, RS_MISSING, "%s: tensor '%s': expected %s of it here, found none",

@@ -9,5 +9,6 @@
 extern const struct rs_source_ops rs__source_mindspore;
 extern const struct rs_source_ops rs__source_unified;
 extern const struct rs_source_ops rs__source_hf;
+extern const struct rs_source_ops rs__source_paddle;
 
 #endif

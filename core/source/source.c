@@ -19,16 +19,17 @@ static const struct rs_source_ops *const sources[] = {
 	&rs__source_mindspore,
 	&rs__source_unified,
 	&rs__source_hf,
+	&rs__source_paddle,
 };
 #define N_SOURCES (sizeof(sources) / sizeof(sources[0]))
 
 static const char *const looked_for =
 	"rank_0, rank_1, ... with .ckpt or .safetensors files, one such file, safetensors files "
-	"with or without an index";
+	"with or without an index, Paddle's N.metadata with .distcp files, .pdparams";
 
 const char *const *rs_source_formats(void)
 {
-	static const char *const names[] = {"mindspore", "unified", "hf", NULL};
+	static const char *const names[] = {"mindspore", "unified", "hf", "paddle", NULL};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == N_SOURCES + 1, "a name per format");
 	return names;
@@ -57,7 +58,8 @@ static int copy_options(
 	o->path = rs_arena_copy(arena, opts->path, len, err);
 	if (!o->path || copy_text(arena, &o->format, err) < 0 ||
 		copy_text(arena, &o->strategy, err) < 0 || copy_text(arena, &o->select, err) < 0 ||
-		copy_text(arena, &o->beneath, err) < 0)
+		copy_text(arena, &o->unique_id, err) < 0 ||
+		copy_text(arena, &o->prefix, err) < 0 || copy_text(arena, &o->beneath, err) < 0)
 		return -1;
 	return 0;
 }

@@ -158,6 +158,7 @@ struct rs_source_file {
 struct rs_unit {
 	const char *name; /* "rank_3", "model-00001-of-00002.safetensors": for messages */
 	uint32_t first_file, n_files; /* in the file table of the catalog */
+	bool absent;                  /* an index names it, and it is not there: loading it fails */
 };
 
 /* ------------------------------------------------------------------- logical */
@@ -237,6 +238,7 @@ struct rs_tensor {
 	uint32_t first_rank;
 	const struct rs_piece *pieces; /* when grid is NULL */
 	uint32_t n_pieces;
+	bool distinct;    /* no two listed pieces have the same box: there are no replicas */
 	uint32_t order;   /* place in the order of the source, where the source has no ranks */
 	bool unplaced;    /* an entry without layout: a strategy gives it to every rank as it is */
 	uint32_t witness; /* the unit whose header told dtype and shape, for messages */
@@ -271,6 +273,8 @@ void rs_catalog_set_access(struct rs_catalog *c, enum rs_access access);
 /* Building. Paths and names are copied. Every function: RS_NOMEM, RS_LIMIT. */
 int rs_catalog_add_unit(struct rs_catalog *c, const char *name, const struct rs_source_file *files,
 	uint32_t n_files, uint32_t *unit, struct rs_err *err);
+/* rs_catalog_set_absent - @unit is not there, see struct rs_unit. */
+void rs_catalog_set_absent(struct rs_catalog *c, uint32_t unit);
 /*
  * rs_catalog_set_ranks - the source is a tree of ranks: @units[r] is the unit of rank r, or
  * RS_NO_UNIT when its directory is missing; rank = stage * stage_devices + local.

@@ -19,9 +19,11 @@ struct rs_source_options {
 	const char
 		*strategy;  /* src_strategy=: path, or NULL to look in SOURCE and SOURCE/strategy */
 	const char *select; /* "last" (NULL), "merge", or a glob: which file of a rank directory */
-	const char *beneath; /* fence for links, NULL: SOURCE */
-	bool deny_links;     /* symlinks=deny */
-	bool any_layout;     /* target=same: several ranks without a strategy are fine */
+	const char *beneath;   /* fence for links, NULL: SOURCE */
+	const char *unique_id; /* which save of a Paddle directory; NULL: the newest */
+	const char *prefix; /* Paddle: only tensors called PREFIX or PREFIX.*, without "PREFIX." */
+	bool deny_links;    /* symlinks=deny */
+	bool any_layout;    /* target=same: several ranks without a strategy are fine */
 };
 
 /* A directory entry that is no part of the checkpoint. */
@@ -47,6 +49,13 @@ struct rs_companion {
 	uint32_t unit;
 };
 
+/* Where a tensor stood in the nested dicts that a framework flattened. */
+struct rs_flat {
+	struct rs_str key;         /* as in the files */
+	const struct rs_str *path; /* outermost first */
+	uint32_t n_path;
+};
+
 struct rs_source_ops;
 struct rs_source {
 	const struct rs_source_ops *ops;
@@ -55,7 +64,9 @@ struct rs_source {
 	const char *file;              /* name of SOURCE in dir when it is a file, else NULL */
 	struct rs_catalog *cat;
 	struct rs_strategy *strategy; /* NULL: none found, or none needed */
-	const char *container;        /* "ckpt" or "safetensors": how the data files are written */
+	/* how the data files are written: "ckpt", "safetensors", "distcp", "pdparams" */
+	const char *container;
+	const char *target_container; /* format= by default; NULL: the container */
 	uint64_t n_ranks;             /* rank directories expected; 1 for sources without ranks */
 	/* no rank_N: every tensor is listed piece by piece, and together they are one rank's file
 	 */
@@ -67,6 +78,8 @@ struct rs_source {
 	struct rs_config config;         /* in the arena of cat, like the companions */
 	struct rs_companion *companions; /* by name; their units are the last ones */
 	uint64_t n_companions;
+	const struct rs_flat *flat; /* Paddle; in the arena of cat */
+	uint64_t n_flat;
 	struct rs_foreign *foreign; /* in the arena of cat */
 	uint64_t n_foreign;
 	void *priv; /* of the format */
