@@ -148,6 +148,44 @@ def test_other_users(tmp_path_factory):
         assert program("umount", where).code == 0
 
 
+@as_root
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
+def test_as_an_ordinary_user(source, digest, tmp_path):
+    """Everything by fusermount3: mount, busy, lazily, again; and what needs the administrator."""
+    for directory in (source, *list(source.parents)[:3], tmp_path, tmp_path.parent):
+        if str(directory) != "/tmp":
+            os.chmod(directory, 0o755)
+    (tmp_path / "mnt").mkdir()
+    os.chown(tmp_path / "mnt", 65534, 65534)
+    shutil.copy(PROGRAM, tmp_path / "reshardfs")
+    steps = """
+        set -eu
+        mkdir dev other
+        mount -t tmpfs none dev
+        mknod -m 666 dev/fuse c 10 229
+        mount --bind dev/fuse /dev/fuse
+        as='setpriv --reuid=65534 --regid=65534 --clear-groups'
+        $as ./reshardfs "$SOURCE" mnt -o target=same
+        $as sha256sum mnt/{file}
+        $as sh -c 'exec sleep 60 < mnt/{file}' & sleep 0.3
+        $as ./reshardfs umount mnt --wait 0 || echo "busy $?"
+        $as ./reshardfs umount mnt --lazy && kill $!
+        $as ./reshardfs "$SOURCE" mnt -o target=same && $as ./reshardfs umount mnt
+        $as ./reshardfs "$SOURCE" mnt -o target=same,allow_other || echo "other $?"
+        $as ./reshardfs "$SOURCE" other -o target=same || echo "not his $?"
+        mount --bind /dev/null /usr/bin/fusermount3
+        $as ./reshardfs "$SOURCE" mnt -o target=same || echo "no fusermount3 $?"
+    """.format(file=FILE)
+    done = subprocess.run(["unshare", "-m", "sh", "-c", steps], cwd=tmp_path, capture_output=True, text=True,
+                          env=dict(os.environ, SOURCE=str(source)))
+    assert done.returncode == 0, done
+    assert done.stdout.split("\n")[:-1] == ["%s  mnt/%s" % (digest, FILE), "busy 6", "other 6", "not his 6",
+                                            "no fusermount3 6"], done
+    for said in ("busy, held by", "(sleep)", "'user_allow_other' in /etc/fuse.conf", "that he can write to",
+                 "fusermount3 (package fuse3)"):
+        assert said in done.stderr, done
+
+
 def test_xattrs(source, point):
     up(source, point)
     file = point / FILE
