@@ -86,3 +86,10 @@ enum rs_dtype rs_dtype_from_mindspore(struct rs_str name)
 	}
 	return RS_DT_NONE;
 }
+
+bool rs_cast_known(enum rs_dtype from, enum rs_dtype to)
+{
+	bool source =
+		from == RS_DT_F64 || from == RS_DT_F32 || from == RS_DT_F16 || from == RS_DT_BF16;
+	return source && (to == RS_DT_F32 || to == RS_DT_F16 || to == RS_DT_BF16);
+}

@@ -152,10 +152,3 @@ void rs_cast(enum rs_dtype from, enum rs_dtype to, const uint8_t *src, uint8_t *
 	else
 		LOOP(2, 2, store16(d, f32_to_bf16(f16_to_f32(load16(s)))))
 }
-
-bool rs_cast_known(enum rs_dtype from, enum rs_dtype to)
-{
-	bool source =
-		from == RS_DT_F64 || from == RS_DT_F32 || from == RS_DT_F16 || from == RS_DT_BF16;
-	return source && (to == RS_DT_F32 || to == RS_DT_F16 || to == RS_DT_BF16);
-}

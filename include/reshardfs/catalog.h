@@ -62,6 +62,11 @@ const char *rs_dtype_name(enum rs_dtype dt);          /* safetensors word ("BF16
 const char *rs_dtype_mindspore(enum rs_dtype dt);     /* "BFloat16"; NULL when .ckpt has no word */
 enum rs_dtype rs_dtype_from_name(struct rs_str name); /* RS_DT_NONE when unknown */
 enum rs_dtype rs_dtype_from_mindspore(struct rs_str name); /* also "mindspore.float16" */
+/*
+ * rs_cast_known - can elements of @from be shown as @to? Both of F64, F32, F16, BF16, and @to not
+ * F64. What does it is rs_cast (image.h).
+ */
+bool rs_cast_known(enum rs_dtype from, enum rs_dtype to);
 
 /* ---------------------------------------------------------- shapes and boxes */
 

@@ -117,12 +117,7 @@ int rs_image_reply(const struct rs_image *img, struct rs_catalog *cat, uint64_t 
 	struct rs_reply *to, struct rs_err *err);
 
 /*
- * rs_cast_known - can elements of @from be shown as @to? Both of F64, F32, F16, BF16, and @to not
- * F64.
- */
-bool rs_cast_known(enum rs_dtype from, enum rs_dtype to);
-/*
- * rs_cast - convert @n elements: round to nearest, ties to even; what is too large becomes
+ * rs_cast - convert @n elements of a pair that rs_cast_known knows: round to nearest, ties to even; what is too large becomes
  * infinite; a NaN stays a NaN (its sign and upper payload bits, made quiet).
  * Alignment: none needed. @src and @dst do not overlap.
  */
