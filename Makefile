@@ -91,7 +91,11 @@ $(PROG): $(FS_OBJ) $(LIB)
 
 $(OUT)/tests/test_%: $(OUT)/tests/unit/test_%.o $(TESTLIB_OBJ) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka -lm
+	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(PKG_LIBS) -lcmocka -lm
+
+# Rooms of the program are tested with their own objects.
+FS_TESTED = $(addprefix $(OUT)/fs/,$(1))
+$(OUT)/tests/test_options: $(call FS_TESTED,options.o options_table.o report.o)
 
 $(OUT)/tests/fuzz_%_replay: $(OUT)/tests/fuzz/fuzz_%.o $(OUT)/tests/fuzz/replay.o $(LIB)
 	@mkdir -p $(@D)
