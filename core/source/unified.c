@@ -6,7 +6,7 @@
  *
  * A strategy as target gets what load_distributed_checkpoint makes of it: tensors that it names are
  * cut, those that it does not are left out, and every entry of hyper_param goes to every rank.
- * Refuses several parts without a map. Format: docs/formats/mindspore.md, section 5. Next:
+ * Refuses several parts without a map. Format: docs/formats/mindspore.md, section 6. Next:
  * shards.c.
  */
 #include "core/source/internal.h"
