@@ -133,7 +133,7 @@ static int collect_stages(
 }
 
 /* A source of several files without a strategy has no whole tensors to cut. */
-static int check_source(const struct rs_target *t, struct rs_err *err)
+int rs__source_whole(const struct rs_target *t, struct rs_err *err)
 {
 	if (t->source->strategy || t->source->n_ranks == 1)
 		return 0;
@@ -148,7 +148,7 @@ int rs__cut_open(struct rs_target *t, struct rs_err *err)
 	struct rs__cut *cut = RS_NEW(t->arena, struct rs__cut, err);
 	const struct rs_strategy *s = t->strategy;
 
-	if (!cut || check_source(t, err) < 0)
+	if (!cut || rs__source_whole(t, err) < 0)
 		return -1;
 	t->priv = cut;
 	cut->n_stages = s ? s->n_stages : 1;

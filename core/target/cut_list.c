@@ -103,13 +103,6 @@ static int add_entry(struct filling *f, uint32_t unit, const struct rs_entry *e,
 	return add_cut(f, tensor, grid, e->zero_dims, err);
 }
 
-static int note_zero_dims(void *arg, const struct rs_piece *piece, struct rs_err *err)
-{
-	(void)err;
-	*(bool *)arg = piece->entry->zero_dims;
-	return 1;
-}
-
 /* Tensors that the stage wants and that none of the files to start from has. */
 static int add_elsewhere(struct filling *f, struct rs_err *err)
 {
@@ -117,9 +110,8 @@ static int add_elsewhere(struct filling *f, struct rs_err *err)
 
 	for (uint64_t i = 0; i < rs_catalog_n_tensors(cat); i++) {
 		const struct rs_tensor *tensor = rs_catalog_tensor(cat, i);
-		struct rs_box whole = rs_box_whole(&tensor->shape);
 		const struct rs_grid *grid;
-		bool zero_dims = false;
+		bool zero_dims;
 
 		if (seen(f, f->n_tables, tensor->name))
 			continue;
@@ -128,8 +120,7 @@ static int add_elsewhere(struct filling *f, struct rs_err *err)
 			return -1;
 		if (!grid)
 			continue;
-		if (tensor->shape.n_axes == 0 && rs_catalog_pieces(cat, tensor, &whole, f->local,
-							 note_zero_dims, &zero_dims, err) < 0)
+		if (rs__zero_dims(cat, tensor, f->local, &zero_dims, err) < 0)
 			return -1;
 		if (add_cut(f, tensor, grid, zero_dims, err) < 0)
 			return -1;

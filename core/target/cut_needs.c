@@ -10,53 +10,6 @@
 
 #include <inttypes.h>
 
-struct asking {
-	const struct rs_target *t;
-	uint64_t rank;  /* of the target */
-	uint32_t stage; /* of the source */
-	uint32_t match;
-	const struct rs_grid *grid; /* of the source */
-	struct rs_shape shape;
-	struct rs_box box;
-	uint8_t *source_ranks;
-};
-
-static bool present(const struct asking *q, uint32_t local)
-{
-	const struct rs_catalog *cat = q->t->source->cat;
-	uint64_t rank = (uint64_t)q->stage * rs_catalog_stage_devices(cat) + local;
-	return rs_catalog_rank_unit(cat, rank) != RS_NO_UNIT;
-}
-
-static int mark_holder(void *arg, uint32_t cell, struct rs_err *err)
-{
-	struct asking *q = arg;
-	const struct rs_grid *g = q->grid;
-	uint64_t base = (uint64_t)q->stage * rs_catalog_stage_devices(q->t->source->cat);
-	uint32_t holder = g->holders[g->first[cell]];
-	struct rs_box at, cell_box, common;
-	bool meets = false;
-
-	for (uint32_t f = 0; f < g->fields && !meets; f++) {
-		cell_box = rs_grid_box(g, &q->shape, cell, f, &at);
-		meets = rs_box_intersect(&cell_box, &q->box, &common);
-	}
-	if (!meets)
-		return 0;
-	if (g->cell_of[q->match] == cell && present(q, q->match)) {
-		holder = q->match;
-	} else {
-		uint32_t i = g->first[cell];
-		while (i < g->first[cell + 1] && !present(q, g->holders[i]))
-			i++;
-		if (i == g->first[cell + 1])
-			return rs__missing_rank(q->t, base + holder, q->rank, err);
-		holder = g->holders[i];
-	}
-	q->source_ranks[base + holder] = 1;
-	return 0;
-}
-
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
 	while (b) {
@@ -87,7 +40,7 @@ static int common_shape(
 }
 
 static int ask_pair(
-	struct asking *q, const struct rs_grid *target, uint32_t local, struct rs_err *err)
+	struct rs__asking *q, const struct rs_grid *target, uint32_t local, struct rs_err *err)
 {
 	struct rs_box at;
 
@@ -97,15 +50,15 @@ static int ask_pair(
 		return -1;
 	for (uint32_t f = 0; f < target->fields; f++) {
 		q->box = rs_grid_box(target, &q->shape, target->cell_of[local], f, &at);
-		if (rs_grid_meet(q->grid, &q->shape, &q->box, mark_holder, q, err) < 0)
+		if (rs__mark_holders(q, err) < 0)
 			return -1;
 	}
 	return 0;
 }
 
 /* The source layout of @p against what the target stage wants of that name. */
-static int ask_param(struct asking *q, const struct rs_placed *p, uint32_t stage, uint32_t local,
-	uint8_t *asked, struct rs_err *err)
+static int ask_param(struct rs__asking *q, const struct rs_placed *p, uint32_t stage,
+	uint32_t local, uint8_t *asked, struct rs_err *err)
 {
 	const struct rs__cut *cut = q->t->priv;
 	const struct rs_layout *to = NULL;
@@ -125,7 +78,7 @@ static int ask_param(struct asking *q, const struct rs_placed *p, uint32_t stage
 	if (*done)
 		return 0;
 	*done = 1;
-	q->stage = p->stage;
+	q->base = (uint64_t)p->stage * rs_catalog_stage_devices(q->t->source->cat);
 	q->grid = cut->source.grids[from];
 	const struct rs_grid *target =
 		to && to->n_axes ? cut->target.grids[into] : cut->whole[n_axes];
@@ -152,7 +105,7 @@ int rs__cut_needs(struct rs_target *t, uint64_t rank, struct rs_err *err, uint8_
 		source_ranks[0] = 1;
 		return 0;
 	}
-	struct asking q = {
+	struct rs__asking q = {
 		.t = t, .rank = rank, .match = local % devices, .source_ranks = source_ranks};
 	int rc = 0;
 

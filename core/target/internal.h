@@ -8,7 +8,9 @@
 
 extern const struct rs_target_ops rs__target_full;     /* cut.c: one rank, whole tensors */
 extern const struct rs_target_ops rs__target_same;     /* same.c */
+extern const struct rs_target_ops rs__target_short;    /* short.c: tp4.pp2 */
 extern const struct rs_target_ops rs__target_strategy; /* cut.c: a MindSpore strategy */
+extern const struct rs_target_ops rs__target_plan;     /* rules.c: a plan file */
 
 /* A list under construction: a growing array of the arena that doubles. */
 struct rs__list {
@@ -19,6 +21,12 @@ struct rs__list {
 int rs__list_add(struct rs__list *l, const struct rs_wanted *w, struct rs_err *err);
 /* rs__list_entry - add a stored entry as it is: an anonymous tensor of one piece. */
 int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err);
+/* rs__entry_tensor - a stored entry as an anonymous tensor of one piece. */
+struct rs_tensor *rs__entry_tensor(
+	struct rs_arena *arena, uint32_t unit, const struct rs_entry *e, struct rs_err *err);
+/* rs__zero_dims - did a .ckpt store the 0-d tensor @t with dims [0]? Asks as for its pieces. */
+int rs__zero_dims(struct rs_catalog *cat, const struct rs_tensor *t, uint32_t prefer, bool *out,
+	struct rs_err *err);
 /* rs__list_tensor - add a tensor of the catalog, whole. */
 int rs__list_tensor(struct rs__list *l, const struct rs_tensor *tensor, struct rs_err *err);
 /*
@@ -34,5 +42,22 @@ int rs__source_order(const struct rs_catalog *cat, struct rs_arena *arena,
  */
 int rs__missing_rank(
 	const struct rs_target *t, uint64_t rank, uint64_t wanted_by, struct rs_err *err);
+
+/* rs__source_whole - refuse a source of several ranks that nothing tells how to join. */
+int rs__source_whole(const struct rs_target *t, struct rs_err *err);
+/*
+ * rs__mark_holders - mark the source ranks that are asked for @box of a tensor of @shape cut by
+ * @grid, which begins at source rank @base: local rank @match if it has it, else the lowest.
+ */
+struct rs__asking {
+	const struct rs_target *t;
+	uint64_t rank, base;
+	uint32_t match;
+	const struct rs_grid *grid;
+	struct rs_shape shape;
+	struct rs_box box;
+	uint8_t *source_ranks;
+};
+int rs__mark_holders(struct rs__asking *q, struct rs_err *err);
 
 #endif

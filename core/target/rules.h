@@ -259,7 +259,7 @@ struct rs__plan {
 	struct rs__vars vars;
 	struct rs__mesh mesh;
 	struct rs_files files;
-	const char *format;
+	const char *format; /* files.format */
 	enum rs__unmatched unmatched;
 	enum rs_missing missing;
 	enum rs__uneven uneven;
@@ -310,18 +310,6 @@ int rs__view_unstack(
 /* rs__view_parts - the parts in @arena; plain copies are no longer mapped. */
 int rs__view_parts(const struct rs__view *v, struct rs_arena *arena, const struct rs_part **parts,
 	uint32_t *n, struct rs_err *err);
-/* rs__view_scale - @weight seen in blocks; see rules_scale.c. */
-struct rs__scales {
-	const struct rs_tensor *const *weights; /* of each operand */
-	const struct rs_tensor *const *scales;  /* in their place */
-	uint32_t n;
-	const uint64_t *block;
-	uint32_t n_block;
-	const char *where;
-};
-int rs__view_scale(struct rs__view *v, const struct rs__view *weight, const struct rs__scales *s,
-	struct rs_err *err);
-
 /* --------------------------------------------------------------------- binding */
 
 /* A tensor of the source, or an entry without layout, whole. */
@@ -384,6 +372,9 @@ bool rs__placement_here(
 /* rs__placement_find - what is called @name on the rank at @coords, or NULL. */
 const struct rs__placement *rs__placement_find(
 	const struct rs__rules *r, struct rs_str name, const uint32_t *coords);
+/* rs__view_scale - @weight, made from @weights, seen in blocks: made from @scales instead. */
+int rs__view_scale(struct rs__view *v, const struct rs__view *weight,
+	const struct rs__instance *weights, const struct rs__instance *scales, struct rs_err *err);
 /* rs__placement_view - what @p is on the rank at @coords; *@first gets its first source tensor. */
 int rs__placement_view(const struct rs__rules *r, const struct rs__placement *p,
 	const uint32_t *coords, struct rs__view *v, const struct rs__origin **first,

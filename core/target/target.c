@@ -14,7 +14,9 @@
 static const struct rs_target_ops *const kinds[] = {
 	&rs__target_full,
 	&rs__target_same,
+	&rs__target_short,
 	&rs__target_strategy,
+	&rs__target_plan,
 };
 
 static int copy_options(
@@ -64,10 +66,12 @@ int rs_target_open(const struct rs_target_options *opts, struct rs_source *sourc
 			t->ops = kinds[i];
 	if (!t->ops) {
 		rs_fail(err, RS_USAGE,
-			"target '%s': expected full, same, a strategy file or a directory of them",
+			"target '%s': expected full, same, a short target such as tp4.pp2, or the "
+			"path of a strategy or plan",
 			RS_SHOW(rs_str(t->opts.target)));
 		rs_hint(err, "a strategy file begins with byte 0x08, or is JSON with "
-			     "parallel_layout_item; show one with: reshardfs strategy show FILE");
+			     "parallel_layout_item (reshardfs strategy show FILE); a plan is JSON with "
+			     "reshard_plan");
 		goto fail;
 	}
 	if (t->ops->open(t, err) < 0 || choose_name(t, err) < 0)
@@ -138,14 +142,14 @@ int rs__list_add(struct rs__list *l, const struct rs_wanted *w, struct rs_err *e
 	return 0;
 }
 
-int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err)
+struct rs_tensor *rs__entry_tensor(
+	struct rs_arena *arena, uint32_t unit, const struct rs_entry *e, struct rs_err *err)
 {
-	struct rs_piece *piece = RS_NEW(l->arena, struct rs_piece, err);
-	struct rs_tensor *tensor = RS_NEW(l->arena, struct rs_tensor, err);
-	struct rs_part *part = RS_NEW(l->arena, struct rs_part, err);
+	struct rs_piece *piece = RS_NEW(arena, struct rs_piece, err);
+	struct rs_tensor *tensor = RS_NEW(arena, struct rs_tensor, err);
 
-	if (!piece || !tensor || !part)
-		return -1;
+	if (!piece || !tensor)
+		return NULL;
 	*piece = (struct rs_piece){.box = rs_box_whole(&e->shape), .unit = unit, .entry = e};
 	rs_piece_row_major(piece);
 	*tensor = (struct rs_tensor){.name = e->name,
@@ -154,16 +158,35 @@ int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, 
 		.pieces = piece,
 		.n_pieces = 1,
 		.witness = unit};
-	*part = (struct rs_part){
-		.kind = RS_PART_COPY, .box = rs_box_whole(&e->shape), .source = tensor};
-	struct rs_wanted want = {.name = e->name,
-		.dtype = e->dtype,
-		.zero_dims = e->zero_dims,
-		.shape = e->shape,
-		.parts = part,
-		.n_parts = 1,
-		.prefer = RS_PREFER_NONE};
-	return rs__list_add(l, &want, err);
+	return tensor;
+}
+
+int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err)
+{
+	const struct rs_tensor *tensor = rs__entry_tensor(l->arena, unit, e, err);
+
+	if (!tensor || rs__list_tensor(l, tensor, err) < 0)
+		return -1;
+	l->items[l->n - 1].zero_dims = e->zero_dims;
+	return 0;
+}
+
+static int note_zero_dims(void *arg, const struct rs_piece *piece, struct rs_err *err)
+{
+	(void)err;
+	*(bool *)arg = piece->entry->zero_dims;
+	return 1;
+}
+
+int rs__zero_dims(struct rs_catalog *cat, const struct rs_tensor *t, uint32_t prefer, bool *out,
+	struct rs_err *err)
+{
+	struct rs_box whole = rs_box_whole(&t->shape);
+
+	*out = false;
+	if (t->shape.n_axes > 0)
+		return 0;
+	return rs_catalog_pieces(cat, t, &whole, prefer, note_zero_dims, out, err) < 0 ? -1 : 0;
 }
 
 int rs__list_tensor(struct rs__list *l, const struct rs_tensor *tensor, struct rs_err *err)
