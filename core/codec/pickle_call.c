@@ -98,8 +98,12 @@ static struct rs_value *encode(struct rs__pickle *p, const struct rs__pickle_cal
 /* bytes(), bytearray(), bytearray(bytes), bytearray(text, 'latin-1') */
 static struct rs_value *bytes(struct rs__pickle *p, const struct rs__pickle_call *c)
 {
-	if (c->n == 0)
-		return rs__pickle_node(p, RS_VALUE_BYTES);
+	if (c->n == 0) {
+		struct rs_value *v = rs__pickle_node(p, RS_VALUE_BYTES);
+		if (v)
+			v->off = 0; /* nowhere */
+		return v;
+	}
 	if (c->n == 1 && rs__pickle_arg_is(c, 0, RS_VALUE_BYTES))
 		return c->args[0];
 	return encode(p, c);
