@@ -96,6 +96,8 @@ $(OUT)/tests/test_%: $(OUT)/tests/unit/test_%.o $(TESTLIB_OBJ) $(LIB)
 # Rooms of the program are tested with their own objects.
 FS_TESTED = $(addprefix $(OUT)/fs/,$(1))
 $(OUT)/tests/test_options: $(call FS_TESTED,options.o options_table.o report.o)
+$(OUT)/tests/test_ops: $(call FS_TESTED,mountinfo.o $(addprefix mount/,init.o log.o ops.o readonly.o \
+	reply.o wait.o xattr.o))
 
 $(OUT)/tests/fuzz_%_replay: $(OUT)/tests/fuzz/fuzz_%.o $(OUT)/tests/fuzz/replay.o $(LIB)
 	@mkdir -p $(@D)

@@ -100,10 +100,10 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 	return written;
 }
 
-int fs__init_complete(struct fs_mount *m, struct rs_err *err)
+int fs__init_complete(struct fs_mount *m, int fd, struct rs_err *err)
 {
 	const struct fuse_custom_io io = {.writev = write_reply, .read = read_request};
-	int fail = fuse_session_custom_io(m->session, &io, fuse_session_fd(m->session));
+	int fail = fuse_session_custom_io(m->session, &io, fd);
 
 	return fail ? rs_fail_sys(err, -fail, "libfuse refuses our input and output") : 0;
 }

@@ -107,8 +107,8 @@ bool fs__life_tell_parent(struct fs_life *life, int exit_code);
 
 extern const struct fuse_lowlevel_ops fs__ops; /* without fs__ops_readonly */
 void fs__op_init(void *userdata, struct fuse_conn_info *conn);
-/* fs__init_complete - say to the kernel what libfuse keeps to itself; once it is mounted. */
-int fs__init_complete(struct fs_mount *m, struct rs_err *err);
+/* fs__init_complete - say to the kernel what libfuse keeps to itself. @fd: of the mount. */
+int fs__init_complete(struct fs_mount *m, int fd, struct rs_err *err);
 /* fs__init_cut - let no reply through any more, so that libfuse may close its descriptor. */
 void fs__init_cut(struct fs_mount *m);
 /* fs__ops_readonly - every way to write, answered with EROFS. */

@@ -105,7 +105,7 @@ static void op_read(
 		fuse_reply_err(req, EINVAL);
 		return;
 	}
-	if ((uint64_t)off >= image->size) {
+	if (size == 0 || (uint64_t)off >= image->size) {
 		fuse_reply_buf(req, NULL, 0);
 		return;
 	}

@@ -149,8 +149,9 @@ static int serve(struct fs_mount *m, struct fs_life *life, struct rs_err *err)
 {
 	int result;
 
-	if (fs__init_complete(m, err) < 0 || fs__point_note(m, err) < 0 ||
-		rs_view_start(m->view, err) < 0 || fs__life_begin(life, m, err) < 0) {
+	if (fs__init_complete(m, fuse_session_fd(m->session), err) < 0 ||
+		fs__point_note(m, err) < 0 || rs_view_start(m->view, err) < 0 ||
+		fs__life_begin(life, m, err) < 0) {
 		fuse_session_unmount(m->session);
 		return fs__life_fail(m->o, FS_EXIT_MOUNT, err);
 	}
