@@ -334,8 +334,11 @@ int rs__pickle_persid(struct rs__pickle *p, uint64_t ignored)
 
 /* ----------------------------------------------------------------------------- state */
 
+#define OPAQUE_ATTRIBUTES 1000 /* of an object that nobody looks into */
+
 /* Attributes by which a state would change what an object is or does. */
-static int check_attributes(struct rs__pickle *p, const struct rs_value *state)
+static int check_attributes(
+	struct rs__pickle *p, const struct rs_value *v, const struct rs_value *state)
 {
 	static const char *const unsafe[] = {"__class__", "__dict__", "__setstate__", "__reduce__",
 		"__reduce_ex__", "__getattr__", "__getattribute__", "__setattr__", "__init__",
@@ -345,6 +348,11 @@ static int check_attributes(struct rs__pickle *p, const struct rs_value *state)
 
 	if (!rs_value_is(state, RS_VALUE_DICT))
 		return 0;
+	/* One state may be shared by many objects, and each of them goes through it. */
+	if (state->n > (v->type == RS_VALUE_INSTANCE ? RS_PICKLE_ATTRIBUTES : OPAQUE_ATTRIBUTES))
+		return rs_fail(p->err, RS_LIMIT,
+			"%s: offset %" PRIu64 ": %s: a state of %" PRIu32 " attributes",
+			p->file->name, p->op_off, p->op, state->n);
 	for (uint64_t i = 0; i < state->n; i++) {
 		if (!rs_value_str(state->list.items[2 * i], &key) || !rs_str_starts(key, "__"))
 			continue;
@@ -356,16 +364,17 @@ static int check_attributes(struct rs__pickle *p, const struct rs_value *state)
 }
 
 /* A state is a dict, or a pair of a dict (or None) and one of slots. */
-static int check_state(struct rs__pickle *p, const struct rs_value *state)
+static int check_state(struct rs__pickle *p, const struct rs_value *v, const struct rs_value *state)
 {
 	struct rs_value *const *items;
 	uint32_t n;
 
-	if (check_attributes(p, state) < 0)
+	if (check_attributes(p, v, state) < 0)
 		return -1;
 	if (rs_value_is(state, RS_VALUE_TUPLE) && rs_value_list(state, &items, &n) && n == 2)
-		return check_attributes(p, items[0]) < 0 || check_attributes(p, items[1]) < 0 ? -1
-											      : 0;
+		return check_attributes(p, v, items[0]) < 0 || check_attributes(p, v, items[1]) < 0
+			       ? -1
+			       : 0;
 	return 0;
 }
 
@@ -374,7 +383,7 @@ int rs__pickle_build(struct rs__pickle *p, uint64_t ignored)
 	struct rs_value *state = rs__pickle_pop(p), *v = state ? rs__pickle_top(p) : NULL;
 
 	(void)ignored;
-	if (!v || check_state(p, state) < 0)
+	if (!v || check_state(p, v, state) < 0)
 		return -1;
 	switch (v->type) {
 	case RS_VALUE_DTYPE:

@@ -78,6 +78,35 @@ void rs__pd_meta_done(struct rs__pd_meta *meta);
 const struct rs__pd_place *rs__pd_places(
 	const struct rs__pd_meta *meta, const struct rs__pd_shard *shard, uint64_t *n);
 
+/* Metadata being read; between paddle_meta.c and paddle_places.c. */
+struct rs__pd_reading {
+	struct rs_source *src;
+	struct rs__pd_meta *out;
+	const char *shown; /* the file under work */
+	uint32_t number;   /* of it */
+	uint64_t cap_shards, cap_places, cap_files;
+	uint64_t most_shards; /* each takes opcodes: more of them are one list, shared */
+	uint64_t settle_at;   /* so many names of files: throw out what stands twice */
+	struct rs_str key;    /* under work */
+	struct rs_err *err;
+};
+/* rs__pd_refuse - RS_CORRUPT: "expected WANTED as WHAT, found ..." of the key under work. */
+int rs__pd_refuse(const struct rs__pd_reading *r, const char *what, const char *wanted,
+	const struct rs_value *found);
+static inline bool rs__pd_is_none(const struct rs_value *v)
+{
+	return !v || v->type == RS_VALUE_NONE;
+}
+/* rs__pd_integers - a tuple or list of at most RS_MAX_AXES integers. */
+int rs__pd_integers(const struct rs__pd_reading *r, const char *what, const struct rs_value *v,
+	struct rs_value *const **out, uint32_t *n);
+/* rs__pd_range - flattened_range of @object: None, or (start, stop). */
+int rs__pd_range(const struct rs__pd_reading *r, const struct rs_value *object, bool *flat,
+	int64_t *start, int64_t *stop);
+/* rs__pd_places_read - take over storage_metadata; _finish: once all files were read. */
+int rs__pd_places_read(struct rs__pd_reading *r, const struct rs_value *dict);
+int rs__pd_places_finish(struct rs__pd_reading *r);
+
 /* ------------------------------------------------------------------ data files (paddle_data.c) */
 
 /* What the metadata says of a key: data files hold u2 for bfloat16, and bytes for float8. */
@@ -103,6 +132,7 @@ int rs__pd_header(const struct rs_file *file, const struct rs__pd_keys *keys, ui
 struct rs__pd_arrays {
 	const struct rs_file *file;
 	struct rs_arena *arena; /* of the table */
+	uint64_t scanned;       /* bytes of texts */
 	uint8_t *buffer;        /* heap, RS__PD_BUFFER bytes; for texts */
 	struct rs_err *err;
 };

@@ -15,6 +15,7 @@
 
 #include <inttypes.h>
 
+#define TIMES_SCANNED 64     /* so often may the bytes of a file be gone through */
 #define STEP UINT64_C(65536) /* decoded bytes between two points of an index */
 
 /* --------------------------------------------------------------------------- dtypes */
@@ -182,8 +183,15 @@ static int bad_text(
 static int index_text(
 	struct rs__pd_arrays *r, struct rs_str name, const struct part *p, uint64_t *at)
 {
-	uint64_t decoded = 0, off = p->off, end = p->off + p->len;
+	uint64_t decoded = 0, off = p->off, end = p->off + p->len, most;
 	bool half = false; /* the first byte of two was seen */
+
+	/* Many keys may share one text, and each of them goes through it. */
+	r->scanned += p->len;
+	if (rs_mul(r->file->size, TIMES_SCANNED, &most) && r->scanned > most)
+		return rs_fail(r->err, RS_LIMIT,
+			"%s: tensor '%s': texts that are shared by too many tensors", r->file->name,
+			RS_SHOW(name));
 
 	while (off < end) {
 		uint64_t n = rs_min(RS__PD_BUFFER, end - off);

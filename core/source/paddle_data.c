@@ -130,8 +130,8 @@ static int add_entry(struct reading *r, struct rs_str key, const struct rs_value
 static int refuse_slice(struct reading *r, struct rs_str key, const struct rs_value *found)
 {
 	return rs_fail(r->err, RS_CORRUPT,
-		"%s: tensor '%s': expected the names of its slices, found %s", r->arrays.file->name,
-		RS_SHOW(key), RS_VALUE_SHOW(found));
+		"%s: tensor '%s': expected the names of its own slices, found %s",
+		r->arrays.file->name, RS_SHOW(key), RS_VALUE_SHOW(found));
 }
 
 /* A slice is no tensor of its own. */
@@ -149,7 +149,8 @@ static int mark_slices(struct reading *r, const struct rs_pickle_pair *info)
 
 		if (rs_value_str(names[i], &name))
 			at = find_pair(r, name);
-		if (at == UINT64_MAX || !array_of(r->pairs[at].value))
+		/* A slice belongs to one tensor, once. */
+		if (at == UINT64_MAX || r->used[at] || !array_of(r->pairs[at].value))
 			return refuse_slice(r, info->key, names[i]);
 		r->used[at] = true;
 	}

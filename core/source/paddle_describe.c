@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define REPLICAS_ASKED 4096 /* of a shard whose main file is lost */
 #define DIM_MOST (INT64_C(1) << 62)
 
 struct describe {
@@ -113,7 +114,7 @@ static int choose_unit(struct describe *d, const struct rs__pd_shard *s, uint32_
 	const struct rs__pd_place *places = rs__pd_places(d->meta, s, &n);
 	bool chosen = false;
 
-	for (uint64_t i = 0; i < n; i++) {
+	for (uint64_t i = 0; i < n && i < REPLICAS_ASKED; i++) {
 		uint32_t u = rs__pd_unit(d->paddle, places[i].file);
 		/* Of a lost one the first is told: it is the one that should be there. */
 		if (chosen && rs_catalog_unit(d->src->cat, u)->absent)

@@ -7,10 +7,8 @@
  *     flat_mapping          {key: ("layers", "0", "w")}
  *
  * Read from the inert tree of a pickle; attributes that versions lack are not asked for and unknown
- * ones ignored. Replicated checkpoints have an index entry per key and rank, millions of them,
- * so places are sorted once and looked up by hash. Refuses anything that is not of this form, and
- * file names that could leave the directory. Format: docs/formats/paddle.md, section 3.
- * Next: paddle_describe.c.
+ * ones ignored. Refuses anything that is not of this form, and trees in which one node stands for
+ * millions. Format: docs/formats/paddle.md, section 3. Next: paddle_places.c, the second dict.
  */
 #include "core/source/paddle.h"
 #include "reshardfs/codec.h"
@@ -21,22 +19,10 @@
 #define META_MOST_BYTES (UINT64_C(2) << 30) /* of a file; 227 MiB were seen in the field */
 #define META_BASE_BYTES (UINT64_C(64) << 20)
 #define META_PER_BYTE 24 /* memory for each byte of the file: nodes are larger than opcodes */
-#define SETTLE_AFTER 65536
 #define META_MEMORY_MOST (UINT64_C(8) << 30)
 
-struct reading {
-	struct rs_source *src;
-	struct rs__pd_meta *out;
-	const char *shown; /* the file under work */
-	uint32_t number;   /* of it */
-	uint64_t cap_shards, cap_places, cap_files;
-	uint64_t settle_at; /* so many names of files: throw out what stands twice */
-	struct rs_str key;  /* under work */
-	struct rs_err *err;
-};
-
-static int refuse(
-	const struct reading *r, const char *what, const char *wanted, const struct rs_value *found)
+int rs__pd_refuse(const struct rs__pd_reading *r, const char *what, const char *wanted,
+	const struct rs_value *found)
 {
 	(void)rs_fail(r->err, RS_CORRUPT, "%s: tensor '%s': expected %s as %s, found %s", r->shown,
 		RS_SHOW(r->key), wanted, what, RS_VALUE_SHOW(found));
@@ -45,32 +31,27 @@ static int refuse(
 
 /* -------------------------------------------------------------------------- attributes */
 
-static bool is_none(const struct rs_value *v)
-{
-	return !v || v->type == RS_VALUE_NONE;
-}
-
 /* A tuple or list of integers. */
-static int integers(const struct reading *r, const char *what, const struct rs_value *v,
+int rs__pd_integers(const struct rs__pd_reading *r, const char *what, const struct rs_value *v,
 	struct rs_value *const **out, uint32_t *n)
 {
 	int64_t value;
 
 	if (!rs_value_list(v, out, n))
-		return refuse(r, what, "a tuple of integers", v);
-	for (uint32_t i = 0; i < *n; i++)
-		if (!rs_value_int((*out)[i], &value))
-			return refuse(r, what, "integers alone", (*out)[i]);
+		return rs__pd_refuse(r, what, "a tuple of integers", v);
 	if (*n > RS_MAX_AXES)
 		return rs_fail(r->err, RS_LIMIT,
 			"%s: tensor '%s': %" PRIu32 " axes, the limit is %d", r->shown,
 			RS_SHOW(r->key), *n, RS_MAX_AXES);
+	for (uint32_t i = 0; i < *n; i++)
+		if (!rs_value_int((*out)[i], &value))
+			return rs__pd_refuse(r, what, "integers alone", (*out)[i]);
 	return 0;
 }
 
 /* flattened_range: None, or (start, stop). */
-static int range(const struct reading *r, const struct rs_value *object, bool *flat, int64_t *start,
-	int64_t *stop)
+int rs__pd_range(const struct rs__pd_reading *r, const struct rs_value *object, bool *flat,
+	int64_t *start, int64_t *stop)
 {
 	const struct rs_value *v = rs_value_attr(object, "flattened_range");
 	const struct rs_value *is = rs_value_attr(object, "is_flattened");
@@ -79,15 +60,15 @@ static int range(const struct reading *r, const struct rs_value *object, bool *f
 
 	*flat = false;
 	*start = *stop = 0;
-	if (is_none(v)) {
+	if (rs__pd_is_none(v)) {
 		if (rs_value_is(is, RS_VALUE_BOOL) && is->truth)
-			return refuse(r, "flattened_range", "(start, stop)", v);
+			return rs__pd_refuse(r, "flattened_range", "(start, stop)", v);
 		return 0;
 	}
-	if (integers(r, "flattened_range", v, &ends, &n) < 0)
+	if (rs__pd_integers(r, "flattened_range", v, &ends, &n) < 0)
 		return -1;
 	if (n != 2 || ends[0]->number < 0 || ends[1]->number < ends[0]->number)
-		return refuse(r, "flattened_range", "(start, stop)", v);
+		return rs__pd_refuse(r, "flattened_range", "(start, stop)", v);
 	*flat = true;
 	*start = ends[0]->number;
 	*stop = ends[1]->number;
@@ -96,7 +77,7 @@ static int range(const struct reading *r, const struct rs_value *object, bool *f
 
 /* ------------------------------------------------------------------------------ shards */
 
-static int add_shard(struct reading *r, const struct rs_value *v)
+static int add_shard(struct rs__pd_reading *r, const struct rs_value *v)
 {
 	struct rs__pd_meta *m = r->out;
 	struct rs__pd_shard s = {.key = r->key};
@@ -105,24 +86,29 @@ static int add_shard(struct reading *r, const struct rs_value *v)
 	uint32_t n;
 
 	if (!rs_value_of(v, "LocalTensorMetadata") || !rs_value_is(v, RS_VALUE_INSTANCE))
-		return refuse(r, "shard", "LocalTensorMetadata", v);
-	if (integers(r, "global_offset", rs_value_attr(v, "global_offset"), &s.offset, &s.n_axes) <
+		return rs__pd_refuse(r, "shard", "LocalTensorMetadata", v);
+	if (rs__pd_integers(r, "global_offset", rs_value_attr(v, "global_offset"), &s.offset,
+		    &s.n_axes) < 0 ||
+		rs__pd_integers(r, "local_shape", rs_value_attr(v, "local_shape"), &s.shape, &n) <
 			0 ||
-		integers(r, "local_shape", rs_value_attr(v, "local_shape"), &s.shape, &n) < 0 ||
-		range(r, v, &s.flat, &s.start, &s.stop) < 0)
+		rs__pd_range(r, v, &s.flat, &s.start, &s.stop) < 0)
 		return -1;
 	if (n != s.n_axes)
-		return refuse(r, "local_shape", "as many integers as in global_offset",
+		return rs__pd_refuse(r, "local_shape", "as many integers as in global_offset",
 			rs_value_attr(v, "local_shape"));
-	if (!is_none(whole)) {
-		if (integers(r, "global_shape", whole, &s.whole, &n) < 0)
+	if (!rs__pd_is_none(whole)) {
+		if (rs__pd_integers(r, "global_shape", whole, &s.whole, &n) < 0)
 			return -1;
 		if (n != s.n_axes)
-			return refuse(
+			return rs__pd_refuse(
 				r, "global_shape", "as many integers as in global_offset", whole);
 	}
-	if (!is_none(dtype) && !rs_value_str(dtype, &s.dtype))
-		return refuse(r, "dtype", "a text", dtype);
+	if (!rs__pd_is_none(dtype) && !rs_value_str(dtype, &s.dtype))
+		return rs__pd_refuse(r, "dtype", "a text", dtype);
+	if (m->n_shards >= r->most_shards)
+		return rs_fail(r->err, RS_LIMIT,
+			"%s: tensor '%s': more shards than the file can tell", r->shown,
+			RS_SHOW(r->key));
 	if (rs_grow(&m->shards, &r->cap_shards, m->n_shards + 1, sizeof(*m->shards), r->err) < 0)
 		return -1;
 	m->shards[m->n_shards++] = s;
@@ -130,7 +116,7 @@ static int add_shard(struct reading *r, const struct rs_value *v)
 }
 
 /* A name of a tensor ends up in headers of files and in C strings of loaders. */
-static int check_key(const struct reading *r)
+static int check_key(const struct rs__pd_reading *r)
 {
 	if (rs_utf8_ok(r->key) && !memchr(r->key.ptr, 0, r->key.len))
 		return 0;
@@ -138,7 +124,7 @@ static int check_key(const struct reading *r)
 		r->shown, RS_SHOW(r->key));
 }
 
-static int read_shards(struct reading *r, const struct rs_value *dict)
+static int read_shards(struct rs__pd_reading *r, const struct rs_value *dict)
 {
 	struct rs_pickle_pair *pairs;
 	uint64_t n, n_other, n_twice;
@@ -170,7 +156,7 @@ static int read_shards(struct reading *r, const struct rs_value *dict)
 			continue;
 		}
 		if (!rs_value_list(pairs[i].value, &items, &n_items) || n_items == 0)
-			return refuse(r, "shards", "a list", pairs[i].value);
+			return rs__pd_refuse(r, "shards", "a list", pairs[i].value);
 		for (uint32_t k = 0; k < n_items; k++)
 			if (add_shard(r, items[k]) < 0)
 				return -1;
@@ -178,192 +164,10 @@ static int read_shards(struct reading *r, const struct rs_value *dict)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------ places */
-
-static uint64_t mix(uint64_t h, const void *p, size_t len)
-{
-	const uint8_t *b = p;
-
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ b[i]) * 0x100000001b3u;
-	return h;
-}
-
-static uint64_t hash_of(struct rs_str key, struct rs_value *const *offset, uint32_t n, bool flat,
-	int64_t start, int64_t stop)
-{
-	uint64_t h = mix(0xcbf29ce484222325u, key.ptr, key.len);
-
-	for (uint32_t i = 0; i < n; i++)
-		h = mix(h, &offset[i]->number, sizeof(offset[i]->number));
-	h = mix(h, &flat, sizeof(flat));
-	h = mix(h, &start, sizeof(start));
-	return mix(h, &stop, sizeof(stop));
-}
-
-/* Order by what is looked up; equal hashes are rare, unless somebody made them. */
-static int same_shard(const struct rs__pd_place *x, const struct rs__pd_place *y)
-{
-	if (x->hash != y->hash)
-		return x->hash < y->hash ? -1 : 1;
-	if (x->n_axes != y->n_axes || x->flat != y->flat)
-		return x->n_axes < y->n_axes || (x->n_axes == y->n_axes && x->flat < y->flat) ? -1
-											      : 1;
-	for (uint32_t i = 0; i < x->n_axes; i++)
-		if (x->offset[i]->number != y->offset[i]->number)
-			return x->offset[i]->number < y->offset[i]->number ? -1 : 1;
-	if (x->start != y->start || x->stop != y->stop)
-		return x->start < y->start || (x->start == y->start && x->stop < y->stop) ? -1 : 1;
-	return rs_str_cmp(x->key, y->key);
-}
-
-static int by_shard(const void *a, const void *b)
-{
-	const struct rs__pd_place *x = a, *y = b;
-	int order = same_shard(x, y);
-
-	if (order == 0 && x->replica != y->replica)
-		order = x->replica < y->replica ? -1 : 1;
-	return order ? order : (x->seq < y->seq) - (x->seq > y->seq); /* the latest first */
-}
-
-/* A bare name: it is opened beneath SOURCE, and nothing in it may look like a path. */
-static int check_file(const struct reading *r, struct rs_str name)
-{
-	if (name.len && name.len <= 255 && !memchr(name.ptr, '/', name.len) &&
-		!memchr(name.ptr, 0, name.len) && !rs_str_is(name, ".") && !rs_str_is(name, ".."))
-		return 0;
-	(void)rs_fail(r->err, RS_CORRUPT,
-		"%s: tensor '%s': expected the bare name of a data file, found '%s', which is "
-		"outside the checkpoint",
-		r->shown, RS_SHOW(r->key), RS_SHOW(name));
-	return rs_hint(r->err, "nobody's writer makes such names; where is the file from?");
-}
-
-static int by_name(const void *a, const void *b)
-{
-	const struct rs_str *x = a, *y = b;
-	return x->ptr == y->ptr && x->len == y->len ? 0 : rs_str_cmp(*x, *y);
-}
-
-static void settle_files(struct rs__pd_meta *m)
-{
-	uint64_t kept = 0;
-
-	if (m->n_files)
-		qsort(m->files, m->n_files, sizeof(*m->files), by_name);
-	for (uint64_t i = 0; i < m->n_files; i++)
-		if (kept == 0 || by_name(&m->files[kept - 1], &m->files[i]) != 0)
-			m->files[kept++] = m->files[i];
-	m->n_files = kept;
-}
-
-/* Remember the name. The ranks' entries follow each other, so most repeat the one before. */
-static int add_file(struct reading *r, struct rs_str name)
-{
-	struct rs__pd_meta *m = r->out;
-
-	if (m->n_files && by_name(&m->files[m->n_files - 1], &name) == 0)
-		return 0;
-	if (check_file(r, name) < 0)
-		return -1;
-	if (m->n_files >= r->settle_at) {
-		settle_files(m);
-		r->settle_at = 2 * m->n_files + SETTLE_AFTER;
-	}
-	if (rs_grow(&m->files, &r->cap_files, m->n_files + 1, sizeof(*m->files), r->err) < 0)
-		return -1;
-	m->files[m->n_files++] = name;
-	return 0;
-}
-
-static int add_place(struct reading *r, const struct rs_value *index, const struct rs_value *file)
-{
-	struct rs__pd_meta *m = r->out;
-	const struct rs_value *replica = rs_value_attr(index, "replica_id");
-	struct rs__pd_place p = {.seq = m->n_places, .meta = r->number};
-
-	r->key = RS_STR("?");
-	if (!rs_value_of(index, "LocalTensorIndex") || !rs_value_is(index, RS_VALUE_INSTANCE))
-		return refuse(r, "a key of storage_metadata", "LocalTensorIndex", index);
-	if (!rs_value_str(rs_value_attr(index, "tensor_key"), &p.key))
-		return refuse(r, "tensor_key", "a text", rs_value_attr(index, "tensor_key"));
-	r->key = p.key;
-	if (!rs_value_str(file, &p.file))
-		return refuse(r, "file", "a name", file);
-	if (integers(r, "global_offset", rs_value_attr(index, "global_offset"), &p.offset,
-		    &p.n_axes) < 0 ||
-		range(r, index, &p.flat, &p.start, &p.stop) < 0 || add_file(r, p.file) < 0)
-		return -1;
-	if (!is_none(replica) && !rs_value_int(replica, &p.replica))
-		return refuse(r, "replica_id", "an integer or None", replica);
-	p.hash = hash_of(p.key, p.offset, p.n_axes, p.flat, p.start, p.stop);
-	if (rs_grow(&m->places, &r->cap_places, m->n_places + 1, sizeof(*m->places), r->err) < 0)
-		return -1;
-	m->places[m->n_places++] = p;
-	return 0;
-}
-
-static int read_places(struct reading *r, const struct rs_value *dict)
-{
-	if (!rs_value_is(dict, RS_VALUE_DICT))
-		return rs_fail(r->err, RS_CORRUPT,
-			"%s: expected a dict as storage_metadata, found %s", r->shown,
-			RS_VALUE_SHOW(dict));
-	for (uint64_t i = 0; i < dict->n; i++)
-		if (add_place(r, dict->list.items[2 * i], dict->list.items[2 * i + 1]) < 0)
-			return -1;
-	return 0;
-}
-
-/* Of one file the later entry counts; two files that say different things cannot both be right. */
-static int check_places(const struct reading *r)
-{
-	const struct rs__pd_meta *m = r->out;
-
-	for (uint64_t i = 1; i < m->n_places; i++) {
-		const struct rs__pd_place *x = &m->places[i - 1], *y = &m->places[i];
-		if (x->meta == y->meta || x->replica != y->replica || same_shard(x, y) != 0 ||
-			rs_str_eq(x->file, y->file))
-			continue;
-		(void)rs_fail(r->err, RS_CORRUPT,
-			"%s: tensor '%s': one metadata file says %s, another %s", r->src->opts.path,
-			RS_SHOW(x->key), RS_SHOW(x->file), RS_SHOW(y->file));
-		return rs_hint(r->err, "metadata of several saves in one directory; move the "
-				       "others away");
-	}
-	return 0;
-}
-
-const struct rs__pd_place *rs__pd_places(
-	const struct rs__pd_meta *meta, const struct rs__pd_shard *s, uint64_t *n)
-{
-	const struct rs__pd_place key = {.key = s->key,
-		.offset = s->offset,
-		.n_axes = s->n_axes,
-		.flat = s->flat,
-		.start = s->start,
-		.stop = s->stop,
-		.hash = hash_of(s->key, s->offset, s->n_axes, s->flat, s->start, s->stop)};
-	uint64_t lo = 0, hi = meta->n_places;
-
-	while (lo < hi) {
-		uint64_t mid = lo + (hi - lo) / 2;
-		if (same_shard(&meta->places[mid], &key) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	*n = 0;
-	while (lo + *n < meta->n_places && same_shard(&meta->places[lo + *n], &key) == 0)
-		++*n;
-	return meta->places ? &meta->places[lo] : NULL;
-}
-
 /* ------------------------------------------------------------------------ flat mapping */
 
 /* A key's path: texts, or integers, which become decimal texts. */
-static int read_path(struct reading *r, const struct rs_value *v, struct rs_flat *out)
+static int read_path(struct rs__pd_reading *r, const struct rs_value *v, struct rs_flat *out)
 {
 	struct rs_arena *arena = rs_catalog_arena(r->src->cat);
 	struct rs_value *const *items;
@@ -371,7 +175,7 @@ static int read_path(struct reading *r, const struct rs_value *v, struct rs_flat
 	int64_t number;
 
 	if (!rs_value_list(v, &items, &out->n_path))
-		return refuse(r, "flat_mapping", "a tuple of texts", v);
+		return rs__pd_refuse(r, "flat_mapping", "a tuple of texts", v);
 	path = RS_NEW_N(arena, struct rs_str, out->n_path, r->err);
 	if (!path)
 		return -1;
@@ -380,7 +184,7 @@ static int read_path(struct reading *r, const struct rs_value *v, struct rs_flat
 			path[i].ptr = rs_arena_printf(arena, r->err, "%" PRId64, number);
 			path[i].len = path[i].ptr ? strlen(path[i].ptr) : 0;
 		} else if (!rs_value_str(items[i], &path[i])) {
-			return refuse(r, "flat_mapping", "texts alone", items[i]);
+			return rs__pd_refuse(r, "flat_mapping", "texts alone", items[i]);
 		} else if (rs_arena_str(arena, path[i], &path[i], r->err) < 0) {
 			return -1;
 		}
@@ -391,14 +195,15 @@ static int read_path(struct reading *r, const struct rs_value *v, struct rs_flat
 	return 0;
 }
 
-static int read_mapping(struct reading *r, const struct rs_value *dict)
+static int read_mapping(struct rs__pd_reading *r, const struct rs_value *dict)
 {
 	struct rs_arena *arena = rs_catalog_arena(r->src->cat);
 	struct rs_pickle_pair *pairs;
 	struct rs_flat *flat;
 	uint64_t n;
 
-	if (is_none(dict) || r->src->n_flat) /* of several metadata files the first that has one */
+	if (rs__pd_is_none(dict) ||
+		r->src->n_flat) /* of several metadata files the first that has one */
 		return 0;
 	if (rs_value_pairs(dict, r->out->arena, &pairs, &n, NULL, NULL, r->err) < 0)
 		return -1;
@@ -418,7 +223,7 @@ static int read_mapping(struct reading *r, const struct rs_value *dict)
 
 /* -------------------------------------------------------------------------- whole files */
 
-static int read_tree(struct reading *r, const struct rs_file *file)
+static int read_tree(struct rs__pd_reading *r, const struct rs_file *file)
 {
 	struct rs_pickle_options opts = {.max_ops = file->size};
 	struct rs_pickle pickle;
@@ -438,13 +243,14 @@ static int read_tree(struct reading *r, const struct rs_file *file)
 		return rs_hint(r->err, "a checkpoint of another framework?");
 	}
 	r->key = RS_STR("");
+	r->most_shards += pickle.n_ops;
 	if (read_shards(r, rs_value_attr(pickle.top, "state_dict_metadata")) < 0 ||
-		read_places(r, rs_value_attr(pickle.top, "storage_metadata")) < 0)
+		rs__pd_places_read(r, rs_value_attr(pickle.top, "storage_metadata")) < 0)
 		return -1;
 	return read_mapping(r, rs_value_attr(pickle.top, "flat_mapping"));
 }
 
-static int read_file(struct reading *r, struct rs_str name)
+static int read_file(struct rs__pd_reading *r, struct rs_str name)
 {
 	char *path = rs_arena_copy(r->out->arena, name.ptr, name.len, r->err);
 	struct rs_file file;
@@ -485,7 +291,7 @@ static int by_group(const void *a, const void *b)
 	return (x->first > y->first) - (x->first < y->first);
 }
 
-static int regroup(struct reading *r)
+static int regroup(struct rs__pd_reading *r)
 {
 	struct rs__pd_meta *m = r->out;
 	uint64_t n = m->n_shards, n_groups = 0, at = 0;
@@ -538,7 +344,7 @@ static uint64_t memory_for(const struct rs__pd_dir *dir)
 int rs__pd_meta_read(struct rs_source *src, const struct rs__pd_dir *dir, struct rs__pd_meta *out,
 	struct rs_err *err)
 {
-	struct reading r = {.src = src, .out = out, .settle_at = SETTLE_AFTER, .err = err};
+	struct rs__pd_reading r = {.src = src, .out = out, .err = err};
 
 	out->arena = rs_arena_new(memory_for(dir), err);
 	if (!out->arena)
@@ -546,10 +352,7 @@ int rs__pd_meta_read(struct rs_source *src, const struct rs__pd_dir *dir, struct
 	for (uint64_t i = 0; i < dir->n_metas; i++)
 		if (read_file(&r, dir->metas[i]) < 0)
 			return -1;
-	settle_files(out);
-	if (out->n_places)
-		qsort(out->places, out->n_places, sizeof(*out->places), by_shard);
-	if (check_places(&r) < 0)
+	if (rs__pd_places_finish(&r) < 0)
 		return -1;
 	return dir->n_metas > 1 ? regroup(&r) : 0;
 }

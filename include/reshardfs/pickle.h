@@ -17,6 +17,7 @@
 #define RS_PICKLE_OPS (UINT64_C(64) << 20) /* opcodes of one pickle; a tensor costs 20 to 60 */
 #define RS_PICKLE_MARKS 1000               /* open marks */
 #define RS_PICKLE_TEXT 4096                /* longer texts are not read: payloads, not names */
+#define RS_PICKLE_ATTRIBUTES 64            /* of an instance; the classes of data have seven */
 #define RS_PICKLE_INT_BYTES 16             /* of a long integer; torch's magic has ten */
 
 enum rs_value_type {
