@@ -128,6 +128,25 @@ def test_same_joins_shards(model):
     assert model.cat("target=same").out == file_bytes(model.tensors)
 
 
+def test_same_in_the_other_container(model, tmp_path):
+    tensors = {"b": tensor("b", "F32", (2,)), "a": tensor("a", "I64", ())}
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(file_bytes(tensors))
+    done = model.cat("target=same", "format=ckpt", path="rank_0/model.ckpt", source=path)
+    assert done.out == ckpt.ckpt_bytes(ckpt.read_safe(path)), done
+
+
+def test_modes_of_files_follow_the_source(model, mount):
+    """A shard that is closed to others closes what is made of it; so does a directory on the way."""
+    (model.root / SHARDS[1]).chmod(0o600)
+    assert (mount(model.root, "target=full").path / "rank_0/model.safetensors").stat().st_mode & 0o777 == 0o400
+    (model.root / SHARDS[1]).chmod(0o644)
+    (model.root / "deep").mkdir(0o700)
+    shutil.move(model.root / SHARDS[2], model.root / "deep" / SHARDS[2])
+    model.write_index({n: "deep/" + f if f == SHARDS[2] else f for n, f in model.map.items()})
+    assert (mount(model.root, "target=full").path / "rank_0/model.safetensors").stat().st_mode & 0o777 == 0o400
+
+
 def test_every_dtype(model, tmp_path):
     tensors = {d.lower(): tensor(d, d, (4, 2)) for d in BITS}
     (tmp_path / "all.safetensors").write_bytes(file_bytes(tensors))
@@ -233,6 +252,14 @@ def test_strays_and_variants(model):
     assert model.cat("target=full").out == file_bytes(model.tensors)
 
 
+def test_white_space_before_a_header(model):
+    data = (model.root / SHARDS[0]).read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    (model.root / SHARDS[0]).write_bytes(struct.pack("<Q", size + 1) + b" " + data[8:])
+    assert any("white space" in n and SHARDS[0] in n for n in inspect(model.root)["notes"])
+    assert model.cat("target=full").out == file_bytes(model.tensors)
+
+
 def test_total_size_that_is_wrong(model):
     (model.root / INDEX).write_text(json.dumps({"metadata": {"total_size": 7}, "weight_map": model.map}))
     assert any("total_size is 7" in n for n in inspect(model.root)["notes"])
@@ -315,6 +342,11 @@ def test_names_that_lead_outside(name, model):
 def test_broken_indexes(text, code, words, model):
     (model.root / INDEX).write_text(text)
     model.refused(code, INDEX, *words)
+
+
+def test_an_index_over_the_limit(model):
+    os.truncate(model.root / INDEX, 100 * 10**6 + 1)
+    model.refused(7, INDEX, "100000001", "100000000")
 
 
 def test_files_that_are_no_files(model):

@@ -198,6 +198,19 @@ def test_without_counters(unified):
     assert unified.cat("target=%s" % unified.weights).out == ckpt.safe_bytes(unified.want(0))
 
 
+def test_counters_that_the_map_lists(unified):
+    """Then they are tensors like others, and go where the strategy wants them."""
+    unified.write_map(unified.map | {n: "hyper_param.safetensors" for n in unified.counters})
+    unified.counters = {}
+    assert unified.cat("target=%s" % unified.weights, rank=1).out == ckpt.safe_bytes(unified.want(1))
+
+
+def test_nothing_there(unified, tmp_path):
+    (tmp_path / "empty").mkdir()
+    refused(program("inspect", "-o", "source=unified", tmp_path / "empty"), 3, "param_name_map.json")
+    refused(program("inspect", "-o", "source=hf", tmp_path / "empty"), 3, "safetensors")
+
+
 def test_one_file_without_a_map(unified):
     (unified.root / "param_name_map.json").unlink()
     for part in unified.parts:
