@@ -176,6 +176,19 @@ static bool parse_octal(const char *value, unsigned int *out)
 	return *out <= 0777;
 }
 
+static int add_word(const struct parser *p, struct rs_words *words, const char *value)
+{
+	const char **items = RS_NEW_N(p->out->arena, const char *, words->n + 1u, p->err);
+
+	if (!items)
+		return -1;
+	if (words->n)
+		memcpy(items, words->items, words->n * sizeof(*items));
+	items[words->n++] = value;
+	words->items = items;
+	return 0;
+}
+
 static int store(const struct parser *p, const struct fs_option *o, const char *value)
 {
 	char *field = (char *)p->out + o->at;
@@ -191,6 +204,9 @@ static int store(const struct parser *p, const struct fs_option *o, const char *
 			return refuse_value(p, o, value);
 		*(const char **)(void *)field = value;
 		return 0;
+	case FS_KIND_WORDS:
+		return *value ? add_word(p, (struct rs_words *)(void *)field, value)
+			      : refuse_value(p, o, value);
 	case FS_KIND_SWITCH:
 	case FS_KIND_CHOICE:
 		word = word_number(o->value, value);

@@ -10,6 +10,7 @@
 enum fs_option_kind {
 	FS_KIND_FLAG,   /* bool; takes no value */
 	FS_KIND_TEXT,   /* const char * */
+	FS_KIND_WORDS,  /* struct rs_words: may be given again and again */
 	FS_KIND_SWITCH, /* bool: false by the first of two words, true by the second */
 	FS_KIND_CHOICE, /* an enum that begins at 0: the number of the word */
 	FS_KIND_COUNT,  /* unsigned int, decimal */

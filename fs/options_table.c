@@ -67,6 +67,14 @@ const struct fs_option fs__options[] = {
 		"keep", "a source tensor that the target does not name", TARGET},
 	{"missing", 0, FS_KIND_CHOICE, AT(view.target.missing), 0, "error|skip", "error",
 		"a tensor that the target wants and SOURCE lacks", TARGET},
+	{"only", 0, FS_KIND_WORDS, AT(view.source.only), 0, "PATTERN|weights", "all",
+		"the tensors that count: a glob on whole names; may be repeated", TARGET},
+	{"exclude", 0, FS_KIND_WORDS, AT(view.source.exclude), 0, "PATTERN|weights", "none",
+		"the tensors that do not; may be repeated", TARGET},
+	{"rename", 0, FS_KIND_WORDS, AT(view.source.rename), 0, "OLD:NEW", "",
+		"call tensors otherwise, a * on each side; the first that fits counts", TARGET},
+	{"dtype", 0, FS_KIND_CHOICE, AT(view.target.cast), 0, "keep|F32|F16|BF16", "keep",
+		"what tensors of floats are shown as", TARGET},
 	{"symlinks", 0, FS_KIND_SWITCH, AT(view.source.deny_links), 0, "inside|deny", "inside",
 		"links in SOURCE", SOURCE},
 	{"beneath", 0, FS_KIND_TEXT, AT(view.source.beneath), 0, "DIR", "SOURCE",
@@ -120,6 +128,7 @@ const size_t fs__n_options = sizeof(fs__options) / sizeof(fs__options[0]);
 
 _Static_assert(sizeof(enum rs_default) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum rs_access) == sizeof(unsigned int), "CHOICE stores unsigned int");
+_Static_assert(sizeof(enum rs_cast) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum rs_missing) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum fs_log_level) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(fs__verbs) / sizeof(fs__verbs[0]) == 9 && UMOUNT == 1 << 8,

@@ -66,6 +66,12 @@ void rs_catalog_set_loader(struct rs_catalog *c, struct rs_loader loader)
 	c->loader = loader;
 }
 
+void rs_catalog_set_names(struct rs_catalog *c, rs_name_fn fn, void *arg)
+{
+	c->name_fn = fn;
+	c->name_arg = arg;
+}
+
 void rs_catalog_set_access(struct rs_catalog *c, enum rs_access access)
 {
 	c->access = access;
@@ -120,13 +126,23 @@ int rs_catalog_set_ranks(struct rs_catalog *c, const uint32_t *units, uint32_t n
 
 int rs_catalog_add_tensor(struct rs_catalog *c, const struct rs_tensor *t, struct rs_err *err)
 {
+	struct rs_str name = t->name;
 	uint64_t bytes;
+	int kept = c->name_fn ? c->name_fn(c->name_arg, t, &name, err) : 1;
+
+	if (kept <= 0)
+		return kept;
 	if (t->shape.n_axes > RS_MAX_AXES || !rs_shape_bytes(&t->shape, t->dtype, &bytes))
 		return rs_fail(err, RS_LIMIT, "tensor '%s': %s of %s does not fit 64 bits",
 			RS_SHOW(t->name), RS_SHAPE_SHOW(&t->shape), rs_dtype_name(t->dtype));
 	if (rs_grow(&c->tensors, &c->cap_tensors, c->n_tensors + 1, sizeof(*c->tensors), err) < 0)
 		return -1;
-	c->tensors[c->n_tensors++] = *t;
+	struct rs_tensor *mine = &c->tensors[c->n_tensors++];
+	*mine = *t;
+	if (!rs_str_eq(name, t->name)) {
+		mine->stored = rs_tensor_stored(t);
+		mine->name = name;
+	}
 	c->sealed = false;
 	return 0;
 }
@@ -137,6 +153,17 @@ static int tensor_order(const void *a, const void *b)
 	return rs_str_cmp(x->name, y->name);
 }
 
+static int refuse_twins(const struct rs_catalog *c, const struct rs_tensor *a,
+	const struct rs_tensor *b, struct rs_err *err)
+{
+	if (!rs_str_eq(rs_tensor_stored(a), rs_tensor_stored(b)))
+		return rs_fail(err, RS_USAGE, "tensors '%s' and '%s' would both be called '%s'",
+			RS_SHOW(rs_tensor_stored(a)), RS_SHOW(rs_tensor_stored(b)),
+			RS_SHOW(a->name));
+	return rs_fail(err, RS_CORRUPT, "tensor '%s' stands in %s and in %s", RS_SHOW(a->name),
+		rs_catalog_unit(c, a->witness)->name, rs_catalog_unit(c, b->witness)->name);
+}
+
 int rs_catalog_seal(struct rs_catalog *c, struct rs_err *err)
 {
 	if (c->sealed)
@@ -145,10 +172,7 @@ int rs_catalog_seal(struct rs_catalog *c, struct rs_err *err)
 		qsort(c->tensors, c->n_tensors, sizeof(*c->tensors), tensor_order);
 	for (uint64_t i = 1; i < c->n_tensors; i++)
 		if (rs_str_eq(c->tensors[i - 1].name, c->tensors[i].name))
-			return rs_fail(err, RS_CORRUPT, "tensor '%s' stands in %s and in %s",
-				RS_SHOW(c->tensors[i].name),
-				rs_catalog_unit(c, c->tensors[i - 1].witness)->name,
-				rs_catalog_unit(c, c->tensors[i].witness)->name);
+			return refuse_twins(c, &c->tensors[i - 1], &c->tensors[i], err);
 	c->sealed = true;
 	return 0;
 }

@@ -31,6 +31,8 @@ struct rs_catalog {
 	struct rs_arena *arena;
 	struct rs_notes notes;
 	struct rs_loader loader;
+	rs_name_fn name_fn; /* what added tensors are called; may be NULL */
+	void *name_arg;
 	enum rs_access access; /* set before any thread starts */
 	struct unit *units;
 	uint64_t n_units, cap_units;

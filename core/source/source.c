@@ -58,8 +58,8 @@ static int copy_options(
 	o->path = rs_arena_copy(arena, opts->path, len, err);
 	if (!o->path || copy_text(arena, &o->format, err) < 0 ||
 		copy_text(arena, &o->strategy, err) < 0 || copy_text(arena, &o->select, err) < 0 ||
-		copy_text(arena, &o->unique_id, err) < 0 ||
-		copy_text(arena, &o->prefix, err) < 0 || copy_text(arena, &o->beneath, err) < 0)
+		copy_text(arena, &o->unique_id, err) < 0 || copy_text(arena, &o->prefix, err) < 0 ||
+		copy_text(arena, &o->beneath, err) < 0)
 		return -1;
 	return 0;
 }
@@ -173,7 +173,8 @@ int rs_source_open(const struct rs_source_options *opts, struct rs_source **out,
 	if (!src)
 		return -1;
 	src->cat = rs_catalog_new(CATALOG_MAX_BYTES, err);
-	if (!src->cat || copy_options(src, opts, err) < 0 || open_place(src, err) < 0 ||
+	if (!src->cat || copy_options(src, opts, err) < 0 || rs__names_set(src, err) < 0 ||
+		open_place(src, err) < 0 ||
 		(src->opts.format ? choose_named(src, err) : choose_best(src, err)) < 0 ||
 		src->ops->list(src, err) < 0) {
 		rs_source_close(src);
@@ -185,7 +186,9 @@ int rs_source_open(const struct rs_source_options *opts, struct rs_source **out,
 
 int rs_source_describe(struct rs_source *src, uint32_t local, struct rs_err *err)
 {
-	return src->ops->describe(src, local, err);
+	if (src->ops->describe(src, local, err) < 0)
+		return -1;
+	return rs__names_report(src, err);
 }
 
 void rs_source_close(struct rs_source *src)
@@ -195,6 +198,7 @@ void rs_source_close(struct rs_source *src)
 	if (src->ops && src->ops->done)
 		src->ops->done(src);
 	rs_catalog_free(src->cat);
+	rs__names_done(src->names);
 	rs_strategy_free(src->strategy);
 	rs_dir_close(src->dir);
 	rs_free(src);

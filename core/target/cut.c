@@ -93,6 +93,24 @@ static int collect_params(struct rs_target *t, struct rs__cut *cut, struct rs_er
 	return 0;
 }
 
+static int collect_names(struct rs_target *t, struct rs__cut *cut, struct rs_err *err)
+{
+	const struct rs_strategy *src = t->source->strategy;
+	struct rs_str *names = RS_NEW_N(t->arena, struct rs_str, src->n_params, err);
+
+	if (!names)
+		return -1;
+	for (uint64_t i = 0; i < src->n_params; i++) {
+		int kept = rs_source_name(t->source, src->params[i].name, t->arena, &names[i], err);
+		if (kept < 0)
+			return -1;
+		if (!kept)
+			names[i] = (struct rs_str){0};
+	}
+	cut->names = names;
+	return 0;
+}
+
 /*
  * The source stages whose files a target stage starts from: those that place a name which it
  * wants, or which no stage of the target knows.
@@ -109,10 +127,12 @@ static int collect_stages(
 	if (!used || !list)
 		return -1;
 	for (uint64_t i = 0; src && i < src->n_params; i++) {
-		const struct rs_placed *p = &src->params[i];
-		bool wanted = !t->strategy || rs_strategy_find(t->strategy, stage, p->name);
-		if (wanted || !rs__cut_target_knows(t, p->name))
-			used[p->stage] = 1;
+		struct rs_str name = cut->names[i];
+		if (!name.ptr)
+			continue;
+		bool wanted = !t->strategy || rs_strategy_find(t->strategy, stage, name);
+		if (wanted || !rs__cut_target_knows(t, name))
+			used[src->params[i].stage] = 1;
 		common |= wanted;
 	}
 	if (!src)
@@ -164,7 +184,8 @@ int rs__cut_open(struct rs_target *t, struct rs_err *err)
 	if (s && collect_layouts(s, t->arena, &cut->target, err) < 0)
 		return -1;
 	if (t->source->strategy &&
-		collect_layouts(t->source->strategy, t->arena, &cut->source, err) < 0)
+		(collect_layouts(t->source->strategy, t->arena, &cut->source, err) < 0 ||
+			collect_names(t, cut, err) < 0))
 		return -1;
 	if (collect_params(t, cut, err) < 0)
 		return -1;
@@ -197,6 +218,37 @@ bool rs__cut_target_knows(const struct rs_target *t, struct rs_str name)
 {
 	const uint32_t *first;
 	return !t->strategy || rs_strategy_stages(t->strategy, name, &first) > 0;
+}
+
+bool rs__cut_left_out(const struct rs_target *t, struct rs_str name)
+{
+	struct rs_arena *scratch = t->source->names ? rs_arena_new(1u << 20, NULL) : NULL;
+	struct rs_str ignored;
+	bool out = scratch && rs_source_name(t->source, name, scratch, &ignored, NULL) == 0;
+
+	rs_arena_free(scratch);
+	return out;
+}
+
+int rs__cut_has(const struct rs_target *t, const struct rs_table *table, struct rs_str name,
+	struct rs_err *err)
+{
+	struct rs_arena *scratch;
+	struct rs_str known;
+	int has = 0;
+
+	if (!t->source->names)
+		return rs_table_find(table, name) != NULL;
+	scratch = rs_arena_new(UINT64_C(1) << 30, err);
+	if (!scratch)
+		return -1;
+	for (uint64_t i = 0; i < table->n_entries && has == 0; i++) {
+		has = rs_source_name(t->source, table->entries[i].name, scratch, &known, err);
+		if (has == 1 && !rs_str_eq(known, name))
+			has = 0;
+	}
+	rs_arena_free(scratch);
+	return has;
 }
 
 int rs__cut_grid(const struct rs_target *t, uint32_t stage, struct rs_str name, uint32_t n_axes,

@@ -16,6 +16,8 @@ struct rs__layouts {
 struct rs__cut {
 	uint32_t devices; /* of a target stage */
 	uint32_t n_stages;
+	/* what the parameters of the source strategy are called after rename=; ptr NULL: left out */
+	const struct rs_str *names;
 	struct rs__layouts target, source; /* empty when there is no strategy */
 	struct rs_grid
 		*whole[RS_MAX_AXES + 1]; /* by number of axes: one cell, held by all devices */
@@ -42,6 +44,11 @@ bool rs__cut_target_knows(const struct rs_target *t, struct rs_str name);
 /* rs__cut_missing - a tensor that the target wants and no file stores: an error, or a note. */
 int rs__cut_missing(const struct rs_target *t, uint32_t stage, struct rs_str name,
 	struct rs_notes *notes, struct rs_err *err);
+/* rs__cut_left_out - do only= and exclude= say that @name is not wanted? */
+bool rs__cut_left_out(const struct rs_target *t, struct rs_str name);
+/* rs__cut_has - does a file with this header store what targets know as @name? */
+int rs__cut_has(const struct rs_target *t, const struct rs_table *table, struct rs_str name,
+	struct rs_err *err);
 uint32_t rs__layouts_index(const struct rs__layouts *set, const struct rs_layout *l);
 
 /*

@@ -23,7 +23,7 @@ static bool in_samples(const struct rs_target *t, uint32_t stage, struct rs_str 
 			if (unit == RS_NO_UNIT || !rs_catalog_loaded(cat, unit))
 				continue;
 			const struct rs_table *table = rs_catalog_table(cat, unit, NULL);
-			if (table && rs_table_find(table, name))
+			if (table && rs__cut_has(t, table, name, NULL) == 1)
 				return true;
 		}
 	return false;
@@ -38,7 +38,7 @@ static int check_stage(struct rs_target *t, uint32_t stage, struct rs_err *err)
 		struct rs_str name = t->strategy->params[cut->params[stage][i]].name;
 		const struct rs_tensor *tensor = rs_catalog_find(t->source->cat, name);
 		if (!tensor) {
-			if (!in_samples(t, stage, name) &&
+			if (!rs__cut_left_out(t, name) && !in_samples(t, stage, name) &&
 				rs__cut_missing(t, stage, name, &t->notes, err) < 0)
 				return -1;
 			continue;

@@ -62,11 +62,11 @@ static int add_cut(struct filling *f, const struct rs_tensor *tensor, const stru
 }
 
 /* A tensor of the source that no stage of the target names: default= decides. */
-static int add_unknown(
-	struct filling *f, uint32_t unit, const struct rs_entry *e, struct rs_err *err)
+static int add_unknown(struct filling *f, uint32_t unit, const struct rs_entry *e,
+	struct rs_str name, struct rs_err *err)
 {
 	const struct rs__cut *cut = f->t->priv;
-	const struct rs_tensor *tensor = rs_catalog_find(f->t->source->cat, e->name);
+	const struct rs_tensor *tensor = rs_catalog_find(f->t->source->cat, name);
 
 	switch (tensor ? f->t->opts.unknown : RS_DEFAULT_KEEP) {
 	case RS_DEFAULT_DROP:
@@ -77,24 +77,28 @@ static int add_unknown(
 	case RS_DEFAULT_KEEP:
 		break;
 	}
-	return rs__list_entry(&f->list, unit, e, err);
+	return rs__list_entry(&f->list, unit, e, name, err);
 }
 
 static int add_entry(struct filling *f, uint32_t unit, const struct rs_entry *e, struct rs_err *err)
 {
 	const struct rs_grid *grid;
-	bool placed = rs__cut_source_knows(f->t, e->name);
-	bool known = rs__cut_target_knows(f->t, e->name);
+	struct rs_str name;
+	int kept = rs_source_name(f->t->source, e->name, f->list.arena, &name, err);
 
-	if (rs__cut_grid(f->t, f->stage, e->name, e->shape.n_axes, &grid, err) < 0)
+	if (kept <= 0)
+		return kept;
+	bool placed = rs__cut_source_knows(f->t, e->name);
+	bool known = rs__cut_target_knows(f->t, name);
+	if (rs__cut_grid(f->t, f->stage, name, e->shape.n_axes, &grid, err) < 0)
 		return -1;
 	if (placed && known && !grid)
 		return 0; /* it lives in other stages of the target */
 	if (!placed || e->dtype == RS_DT_STR)
-		return rs__list_entry(&f->list, unit, e, err);
+		return rs__list_entry(&f->list, unit, e, name, err);
 	if (!grid)
-		return add_unknown(f, unit, e, err);
-	const struct rs_tensor *tensor = rs_catalog_find(f->t->source->cat, e->name);
+		return add_unknown(f, unit, e, name, err);
+	const struct rs_tensor *tensor = rs_catalog_find(f->t->source->cat, name);
 	if (!tensor)
 		return rs_fail(err, RS_MISSING,
 			"tensor '%s': %s stores a slice, but no rank of the first slice's replica "
@@ -113,7 +117,7 @@ static int add_elsewhere(struct filling *f, struct rs_err *err)
 		const struct rs_grid *grid;
 		bool zero_dims;
 
-		if (seen(f, f->n_tables, tensor->name))
+		if (seen(f, f->n_tables, rs_tensor_stored(tensor)))
 			continue;
 		if (rs__cut_grid(f->t, f->stage, tensor->name, tensor->shape.n_axes, &grid, err) <
 			0)
@@ -169,8 +173,11 @@ static int look_for_missing(struct filling *f, struct rs_err *err)
 
 	for (uint64_t i = 0; i < cut->n_params[f->stage]; i++) {
 		struct rs_str name = f->t->strategy->params[cut->params[f->stage][i]].name;
-		if (!rs_catalog_find(f->t->source->cat, name) && !seen(f, f->n_tables, name) &&
-			rs__cut_missing(f->t, f->stage, name, f->notes, err) < 0)
+		int has = rs_catalog_find(f->t->source->cat, name) != NULL;
+		for (uint32_t k = 0; k < f->n_tables && has == 0; k++)
+			has = rs__cut_has(f->t, f->tables[k], name, err);
+		if (has < 0 || (has == 0 && !rs__cut_left_out(f->t, name) &&
+				       rs__cut_missing(f->t, f->stage, name, f->notes, err) < 0))
 			return -1;
 	}
 	return 0;

@@ -64,7 +64,11 @@ static int ask_param(struct rs__asking *q, const struct rs_placed *p, uint32_t s
 	const struct rs_layout *to = NULL;
 	const uint32_t *placements;
 
-	if (q->t->strategy && !(to = rs_strategy_find(q->t->strategy, stage, p->name)))
+	struct rs_str name = cut->names[p - q->t->source->strategy->params];
+
+	if (!name.ptr)
+		return 0; /* left out */
+	if (q->t->strategy && !(to = rs_strategy_find(q->t->strategy, stage, name)))
 		return 0;
 	rs_strategy_stages(q->t->source->strategy, p->name, &placements);
 	if (q->t->source->strategy->params[placements[0]].stage != p->stage)

@@ -19,8 +19,9 @@ struct rs__list {
 	uint64_t n, cap;
 };
 int rs__list_add(struct rs__list *l, const struct rs_wanted *w, struct rs_err *err);
-/* rs__list_entry - add a stored entry as it is: an anonymous tensor of one piece. */
-int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err);
+/* rs__list_entry - add a stored entry as it is, called @name: an anonymous tensor of one piece. */
+int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_str name,
+	struct rs_err *err);
 /* rs__entry_tensor - a stored entry as an anonymous tensor of one piece. */
 struct rs_tensor *rs__entry_tensor(
 	struct rs_arena *arena, uint32_t unit, const struct rs_entry *e, struct rs_err *err);
@@ -35,6 +36,16 @@ int rs__list_tensor(struct rs__list *l, const struct rs_tensor *tensor, struct r
  */
 int rs__source_order(const struct rs_catalog *cat, struct rs_arena *arena,
 	const struct rs_tensor ***out, struct rs_err *err);
+
+/*
+ * rs__cast_check - dtype= against all that is known: RS_UNSUPPORTED naming a tensor of floats that
+ * cannot be cast. rs__cast_list - the list as dtype= wants it. rs__list_unique - no two of its
+ * items were given one name: RS_USAGE. See finish.c.
+ */
+int rs__cast_check(const struct rs_target *t, struct rs_err *err);
+int rs__cast_list(const struct rs_target *t, struct rs_list *list, struct rs_arena *arena,
+	struct rs_err *err);
+int rs__list_unique(const struct rs_target *t, const struct rs_list *list, struct rs_err *err);
 
 /*
  * rs__missing_rank - the error for a source rank whose directory is not there; names all that are.

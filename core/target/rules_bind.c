@@ -65,15 +65,23 @@ static int gather_loose(struct gathering *g, uint32_t stage, uint32_t unit)
 		return -1;
 	for (uint64_t i = 0; i < table->n_entries; i++) {
 		const struct rs_entry *e = &table->entries[i];
-		if (gathered(g, known, e->name))
+		struct rs_str name;
+		int kept = rs_source_name(t->source, e->name, t->arena, &name, g->b->err);
+		if (kept < 0)
+			return -1;
+		if (!kept || gathered(g, known, name))
 			continue;
 		if (s && e->dtype != RS_DT_STR && rs_strategy_stages(s, e->name, &stages) > 0)
 			return rs_fail(g->b->err, RS_MISSING,
 				"tensor '%s': %s stores a slice, but no rank of the first slice's "
 				"replica group does",
 				RS_SHOW(e->name), rs_catalog_unit(t->source->cat, unit)->name);
-		const struct rs_tensor *whole = rs__entry_tensor(t->arena, unit, e, g->b->err);
-		if (!whole || gather(g, whole, stage) < 0)
+		struct rs_tensor *whole = rs__entry_tensor(t->arena, unit, e, g->b->err);
+		if (!whole)
+			return -1;
+		whole->name = name;
+		whole->stored = e->name;
+		if (gather(g, whole, stage) < 0)
 			return -1;
 	}
 	if (g->n > known)

@@ -72,7 +72,7 @@ static int add_raw(struct rs__list *list, const struct rs_target *t, uint32_t un
 		.n_spans = 1,
 		.spans = span,
 	};
-	return rs__list_entry(list, unit, e, err);
+	return rs__list_entry(list, unit, e, e->name, err);
 }
 
 /* All of a source without ranks, in its order: what `full` holds. */
@@ -96,14 +96,19 @@ static int list_unit(const struct rs_target *t, uint32_t unit, struct rs__list *
 
 	if (!table)
 		return -1;
-	out->raw = table->n_files == 1 && strcmp(t->container, t->source->container) == 0;
+	out->raw = table->n_files == 1 && strcmp(t->container, t->source->container) == 0 &&
+		   !t->source->names && t->opts.cast == RS_CAST_KEEP;
 	if (out->raw && add_raw(list, t, unit, table, err) < 0)
 		return -1;
 	if (!out->raw && t->source->without_ranks)
 		return add_all(list, t->source->cat, err); /* entries may be parts of tensors */
-	for (uint64_t i = 0; !out->raw && i < table->n_entries; i++)
-		if (rs__list_entry(list, unit, &table->entries[i], err) < 0)
+	for (uint64_t i = 0; !out->raw && i < table->n_entries; i++) {
+		const struct rs_entry *e = &table->entries[i];
+		struct rs_str name;
+		int kept = rs_source_name(t->source, e->name, list->arena, &name, err);
+		if (kept < 0 || (kept && rs__list_entry(list, unit, e, name, err) < 0))
 			return -1;
+	}
 	out->meta = table->meta;
 	out->n_meta = table->n_meta;
 	return 0;

@@ -24,7 +24,7 @@ static int copy_options(
 {
 	t->opts = *opts;
 	t->opts.target = rs_arena_copy(t->arena, opts->target, strlen(opts->target), err);
-	t->container = opts->container                ? opts->container
+	t->container = opts->container               ? opts->container
 		       : t->source->target_container ? t->source->target_container
 						     : t->source->container;
 	t->container = rs_arena_copy(t->arena, t->container, strlen(t->container), err);
@@ -109,7 +109,7 @@ int rs_target_bind(struct rs_target *t, struct rs_err *err)
 
 int rs_target_check(struct rs_target *t, const uint64_t *ranks, uint64_t n, struct rs_err *err)
 {
-	if (rs_target_bind(t, err) < 0)
+	if (rs_target_bind(t, err) < 0 || rs__cast_check(t, err) < 0)
 		return -1;
 	return t->ops->check(t, ranks, n, err);
 }
@@ -123,7 +123,13 @@ int rs_target_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena, s
 	struct rs_notes *notes, struct rs_err *err)
 {
 	*out = (struct rs_list){0};
-	return t->ops->list(t, rank, arena, out, notes, err);
+	if (t->ops->list(t, rank, arena, out, notes, err) < 0)
+		return -1;
+	if (out->raw)
+		return 0;
+	if (t->source->names && rs__list_unique(t, out, err) < 0)
+		return -1;
+	return rs__cast_list(t, out, arena, err);
 }
 
 int rs__list_add(struct rs__list *l, const struct rs_wanted *w, struct rs_err *err)
@@ -161,12 +167,14 @@ struct rs_tensor *rs__entry_tensor(
 	return tensor;
 }
 
-int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_err *err)
+int rs__list_entry(struct rs__list *l, uint32_t unit, const struct rs_entry *e, struct rs_str name,
+	struct rs_err *err)
 {
 	const struct rs_tensor *tensor = rs__entry_tensor(l->arena, unit, e, err);
 
 	if (!tensor || rs__list_tensor(l, tensor, err) < 0)
 		return -1;
+	l->items[l->n - 1].name = name;
 	l->items[l->n - 1].zero_dims = e->zero_dims;
 	return 0;
 }

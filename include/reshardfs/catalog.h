@@ -288,11 +288,20 @@ void rs_catalog_set_absent(struct rs_catalog *c, uint32_t unit);
 #define RS_NO_UNIT UINT32_MAX
 int rs_catalog_set_ranks(struct rs_catalog *c, const uint32_t *units, uint32_t n_stages,
 	uint32_t stage_devices, struct rs_err *err);
+/*
+ * rs_catalog_set_names - what tensors are called that are added from now on: @fn turns the name of
+ * @t into *out (in the arena) and returns 1, or 0 to leave the tensor out, or -1. What it calls
+ * otherwise keeps its old name as stored.
+ */
+typedef int (*rs_name_fn)(
+	void *arg, const struct rs_tensor *t, struct rs_str *out, struct rs_err *err);
+void rs_catalog_set_names(struct rs_catalog *c, rs_name_fn fn, void *arg);
 /* rs_catalog_add_tensor - @t is copied; its grid, pieces and name must live as long (arena). */
 int rs_catalog_add_tensor(struct rs_catalog *c, const struct rs_tensor *t, struct rs_err *err);
 /*
- * rs_catalog_seal - sort by name; a tensor that stands twice is RS_CORRUPT. Idempotent: the
- * life of a rank tree adds units first, loads samples, then tensors, then seals.
+ * rs_catalog_seal - sort by name; a tensor that stands twice is RS_CORRUPT, two that were given one
+ * name are RS_USAGE. Idempotent: the life of a rank tree adds units first, loads samples, then
+ * tensors, then seals.
  */
 int rs_catalog_seal(struct rs_catalog *c, struct rs_err *err);
 

@@ -13,6 +13,12 @@
 #include "reshardfs/catalog.h"
 #include "reshardfs/layout.h"
 
+/* What was given to an option that may be repeated. */
+struct rs_words {
+	const char **items;
+	uint32_t n;
+};
+
 struct rs_source_options {
 	const char *path;   /* SOURCE: a directory or one file */
 	const char *format; /* source=: name of a format, or NULL to probe */
@@ -24,6 +30,9 @@ struct rs_source_options {
 	const char *prefix; /* Paddle: only tensors called PREFIX or PREFIX.*, without "PREFIX." */
 	bool deny_links;    /* symlinks=deny */
 	bool any_layout;    /* target=same: several ranks without a strategy are fine */
+	/* only=, exclude=: globs on whole names, or "weights"; rename=: OLD:NEW, a * on each side
+	 */
+	struct rs_words only, exclude, rename;
 };
 
 /* A directory entry that is no part of the checkpoint. */
@@ -56,6 +65,7 @@ struct rs_flat {
 	uint32_t n_path;
 };
 
+struct rs_names;
 struct rs_source_ops;
 struct rs_source {
 	const struct rs_source_ops *ops;
@@ -82,7 +92,8 @@ struct rs_source {
 	uint64_t n_flat;
 	struct rs_foreign *foreign; /* in the arena of cat */
 	uint64_t n_foreign;
-	void *priv; /* of the format */
+	struct rs_names *names; /* only=, exclude= and rename=; NULL: none of them was given */
+	void *priv;             /* of the format */
 };
 
 /* A format. See CONTRIBUTING for "add a format", step by step. */
@@ -109,10 +120,19 @@ int rs_source_open(
 /*
  * rs_source_describe - load one header per stage (of local rank @local if present, else of the
  * lowest present one) and describe every tensor. Call once, before any rs_target_rank.
- * Tensors that the strategy names but no file of their replica group stores are left out.
+ * Tensors that the strategy names but no file of their replica group stores are left out, and so
+ * are those that only= and exclude= leave out: a note says how many.
  */
 int rs_source_describe(struct rs_source *src, uint32_t local, struct rs_err *err);
 void rs_source_close(struct rs_source *src);
+/*
+ * rs_source_name - what targets know an entry as that is called @stored in its file: 1 with *out,
+ * in
+ * @arena where it was made, 0 when only= or exclude= leave it out. Tensors of the catalog went
+ * through this. Errors: RS_USAGE (a name too long), RS_LIMIT, RS_NOMEM. Threads: any.
+ */
+int rs_source_name(const struct rs_source *src, struct rs_str stored, struct rs_arena *arena,
+	struct rs_str *out, struct rs_err *err);
 /* rs_source_formats - NULL-terminated names, for help and messages. */
 const char *const *rs_source_formats(void);
 
