@@ -372,8 +372,8 @@ static int check_operands(const struct parser *p)
 	}
 	if (v->needs_target && !o->view.target.target) {
 		rs_fail(p->err, RS_USAGE, "%s: no target", v->name);
-		return rs_hint(
-			p->err, "give one: -o target=full, same, or a strategy file or directory");
+		return rs_hint(p->err, "give one: -o target=full, same, tp4.pp2, or the path of a "
+				       "strategy or plan");
 	}
 	return 0;
 }
