@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REPLICAS_ASKED 4096 /* of a shard whose main file is lost */
-#define DIM_MOST (INT64_C(1) << 62)
+#define REPLICAS_ASKED 4096               /* of a shard whose main file is lost */
+#define DIM_MOST ((INT64_C(1) << 62) - 1) /* two of them add up */
 
 struct describe {
 	struct rs_source *src;
