@@ -45,7 +45,7 @@ const size_t fs__n_verbs = sizeof(fs__verbs) / sizeof(fs__verbs[0]);
 
 const struct fs_option fs__options[] = {
 	{"target", 0, FS_KIND_TEXT, AT(view.target.target), 0, "T", "",
-		"full (one rank, whole tensors), same, or a strategy file or directory", TARGET},
+		"full (one rank), same, a short target (tp4.pp2), a strategy, or a plan", TARGET},
 	{"src_strategy", 0, FS_KIND_TEXT, AT(view.source.strategy), 0, "PATH",
 		"looked for in SOURCE and SOURCE/strategy", "the strategy that wrote SOURCE",
 		SOURCE},
@@ -205,7 +205,9 @@ void fs_options_help(FILE *to, const char *verb, bool full)
 	for (size_t i = 0; i < fs__n_verbs; i++)
 		fprintf(to, "  %-9s %s\n%12s%s\n", fs__verbs[i].name, fs__verbs[i].operands, "",
 			fs__verbs[i].summary);
-	fputs("\nT is `full`, `same`, or the path of a MindSpore strategy file or directory.\n"
+	fputs("\nT is `full` (one rank, whole tensors), `same`, a short target such as tp4.pp2, "
+	      "or\n"
+	      "the path of a MindSpore strategy (file or directory) or of a plan.\n"
 	      "A directory called like a verb is reached as ./plan.\n"
 	      "\n"
 	      "exit codes\n"
