@@ -30,12 +30,18 @@ int rs__zero_dims(struct rs_catalog *cat, const struct rs_tensor *t, uint32_t pr
 	struct rs_err *err);
 /* rs__list_tensor - add a tensor of the catalog, whole. */
 int rs__list_tensor(struct rs__list *l, const struct rs_tensor *tensor, struct rs_err *err);
+/* rs__list_file - add the one file of a unit as it is: an entry of bytes. same.c */
+int rs__list_file(
+	struct rs__list *list, const struct rs_catalog *cat, uint32_t unit, struct rs_err *err);
 /*
  * rs__source_order - the tensors of a source without ranks as they stand there: n pointers in
  * @arena, n = rs_catalog_n_tensors.
  */
 int rs__source_order(const struct rs_catalog *cat, struct rs_arena *arena,
 	const struct rs_tensor ***out, struct rs_err *err);
+
+/* rs__arrange_open - refuse a layout that does not fit the target; after ops->open. arrange.c */
+int rs__arrange_open(struct rs_target *t, struct rs_err *err);
 
 /*
  * rs__cast_check - dtype= against all that is known: RS_UNSUPPORTED naming a tensor of floats that

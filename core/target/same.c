@@ -53,19 +53,19 @@ static int needs_same(struct rs_target *t, uint64_t rank, struct rs_err *err, ui
 	return 0;
 }
 
-/* The file as one entry of bytes. */
-static int add_raw(struct rs__list *list, const struct rs_target *t, uint32_t unit,
-	const struct rs_table *table, struct rs_err *err)
+int rs__list_file(
+	struct rs__list *list, const struct rs_catalog *cat, uint32_t unit, struct rs_err *err)
 {
-	const struct rs_unit *u = rs_catalog_unit(t->source->cat, unit);
+	const struct rs_source_file *file =
+		rs_catalog_file_info(cat, rs_catalog_unit(cat, unit)->first_file);
 	struct rs_entry *e = RS_NEW(list->arena, struct rs_entry, err);
 	struct rs_span *span = RS_NEW(list->arena, struct rs_span, err);
 
 	if (!e || !span)
 		return -1;
-	*span = (struct rs_span){.file = 0, .len = table->file_bytes[0]};
+	*span = (struct rs_span){.file = 0, .len = file->id.size};
 	*e = (struct rs_entry){
-		.name = rs_str(rs_catalog_file_info(t->source->cat, u->first_file)->path),
+		.name = rs_str(file->path),
 		.dtype = RS_DT_U8,
 		.shape = {.n_axes = 1, .dims = {span->len}},
 		.bytes = span->len,
@@ -98,7 +98,7 @@ static int list_unit(const struct rs_target *t, uint32_t unit, struct rs__list *
 		return -1;
 	out->raw = table->n_files == 1 && strcmp(t->container, t->source->container) == 0 &&
 		   !t->source->names && t->opts.cast == RS_CAST_KEEP;
-	if (out->raw && add_raw(list, t, unit, table, err) < 0)
+	if (out->raw && rs__list_file(list, t->source->cat, unit, err) < 0)
 		return -1;
 	if (!out->raw && t->source->without_ranks)
 		return add_all(list, t->source->cat, err); /* entries may be parts of tensors */

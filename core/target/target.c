@@ -69,12 +69,13 @@ int rs_target_open(const struct rs_target_options *opts, struct rs_source *sourc
 			"target '%s': expected full, same, a short target such as tp4.pp2, or the "
 			"path of a strategy or plan",
 			RS_SHOW(rs_str(t->opts.target)));
-		rs_hint(err, "a strategy file begins with byte 0x08, or is JSON with "
-			     "parallel_layout_item (reshardfs strategy show FILE); a plan is JSON with "
-			     "reshard_plan");
+		rs_hint(err,
+			"a strategy file begins with byte 0x08, or is JSON with "
+			"parallel_layout_item (reshardfs strategy show FILE); a plan is JSON with "
+			"reshard_plan");
 		goto fail;
 	}
-	if (t->ops->open(t, err) < 0 || choose_name(t, err) < 0)
+	if (t->ops->open(t, err) < 0 || rs__arrange_open(t, err) < 0 || choose_name(t, err) < 0)
 		goto fail;
 	t->bound = !t->ops->bind;
 	*out = t;
