@@ -57,8 +57,12 @@ const struct fs_option fs__options[] = {
 		"which save of a Paddle directory", SOURCE},
 	{"prefix", 0, FS_KIND_TEXT, AT(view.source.prefix), 0, "NAME", "",
 		"Paddle: only tensors called NAME or NAME.*, without \"NAME.\"", SOURCE},
-	{"format", 0, FS_KIND_TEXT, AT(view.target.container), 0, "ckpt|safetensors",
+	{"format", 0, FS_KIND_TEXT, AT(view.target.container), 0, "ckpt|safetensors|pdparams",
 		"as the source", "container of the virtual files", TARGET},
+	{"layout", 0, FS_KIND_CHOICE, AT(view.target.layout), 0, "rank|hf|unified|vllm", "rank",
+		"how the files stand: in rank_R/, or at the root as these know them", VIEW},
+	{"max_file", 0, FS_KIND_SIZE, AT(view.target.max_file), 0, "SIZE", "hf 5G, unified 3Gi",
+		"bytes of tensors in one file of layout=hf, unified or vllm", VIEW},
 	{"name", 0, FS_KIND_TEXT, AT(view.name), 0, "PATTERN", "by format",
 		"file name in rank_R/, where {rank} is replaced", VIEW},
 	{"ranks", 0, FS_KIND_TEXT, AT(view.ranks), 0, "LIST", "all",
@@ -127,6 +131,7 @@ const struct fs_option fs__options[] = {
 const size_t fs__n_options = sizeof(fs__options) / sizeof(fs__options[0]);
 
 _Static_assert(sizeof(enum rs_default) == sizeof(unsigned int), "CHOICE stores unsigned int");
+_Static_assert(sizeof(enum rs_arrangement) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum rs_access) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum rs_cast) == sizeof(unsigned int), "CHOICE stores unsigned int");
 _Static_assert(sizeof(enum rs_missing) == sizeof(unsigned int), "CHOICE stores unsigned int");

@@ -3,7 +3,7 @@
  *
  *   8 bytes   N, little-endian: bytes of the header with its padding
  *   N bytes   {"__metadata__":{...},"name":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},...}
- *             compact JSON, spaces behind it up to a multiple of 8
+ *             compact JSON, spaces behind it up to a multiple of 8 (or what a plan's align asks)
  *   rest      the tensors without gaps: dtype descending in the enumeration, then name ascending
  *
  * The one freedom that the reference leaves (the order of several metadata keys comes from a hash
@@ -264,17 +264,31 @@ static int emit_json(const struct order *o, struct rs_sink *to, struct rs_err *e
 	return t.failed ? -1 : 0;
 }
 
-/* The length comes first, so the text is made twice: once to be counted. */
-static int emit_header(const struct order *o, struct rs_sink *to, struct rs_err *err)
+/* Spaces that make the tensors begin at a multiple of @align, 8 bytes of length included. */
+static int emit_padding(uint64_t padding, struct rs_sink *to, struct rs_err *err)
 {
-	static const char spaces[] = "       ";
+	static const char spaces[] =
+		"                                                               ";
+
+	for (uint64_t n; padding > 0; padding -= n) {
+		n = rs_min(padding, sizeof(spaces) - 1);
+		if (rs_sink_bytes(to, spaces, n, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The length comes first, so the text is made twice: once to be counted. */
+static int emit_header(
+	const struct order *o, uint64_t align, struct rs_sink *to, struct rs_err *err)
+{
 	struct rs_sink sum = rs__sink_measure();
 	uint64_t padding, header;
 	uint8_t length[8];
 
 	if (emit_json(o, &sum, err) < 0)
 		return -1;
-	padding = (0 - sum.size) % 8;
+	padding = (0 - (sum.size + sizeof(length))) % (align ? align : 8);
 	header = sum.size + padding;
 	if (header > HEADER_MAX) {
 		rs_fail(err, RS_LIMIT,
@@ -288,7 +302,7 @@ static int emit_header(const struct order *o, struct rs_sink *to, struct rs_err 
 		length[i] = (uint8_t)(header >> (8 * i));
 	if (rs_sink_bytes(to, length, sizeof(length), err) < 0 || emit_json(o, to, err) < 0)
 		return -1;
-	return rs_sink_bytes(to, spaces, padding, err);
+	return emit_padding(padding, to, err);
 }
 
 static int emit_data(const struct order *o, struct rs_sink *to, struct rs_err *err)
@@ -313,7 +327,7 @@ static int emit(const struct rs_list *list, bool mindspore, struct rs_sink *to,
 		return rs__list_raw(list, to, err);
 	if (order_items(list, &o, notes, err) < 0 || order_meta(list, mindspore, &o, err) < 0)
 		goto out;
-	if (emit_header(&o, to, err) < 0 || emit_data(&o, to, err) < 0)
+	if (emit_header(&o, list->align, to, err) < 0 || emit_data(&o, to, err) < 0)
 		goto out;
 	rc = 0;
 out:

@@ -1,5 +1,5 @@
 /*
- * image.c - a virtual file is made: list what the rank holds, prove where every byte of every
+ * image.c - a virtual file is made: list what it holds, prove where every byte of every
  * tensor comes from, let the format describe the file into segments.
  *
  * Building is the proof. It ends with the first hole, overlap, missing header or tensor that the
@@ -37,15 +37,16 @@ static int plan_items(struct rs_image *img, struct rs_catalog *cat, struct rs_er
 	return 0;
 }
 
-static int describe(struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_format_ops *format, bool mindspore, struct rs_notes *notes,
-	struct rs_err *err)
+/* @format: NULL for a text, which is there already. */
+static int describe(struct rs_image *img, struct rs_target *target, const struct rs_output *output,
+	const struct rs_format_ops *format, struct rs_notes *notes, struct rs_err *err)
 {
 	struct rs__builder b;
 	int rc = -1;
 
-	rs__builder_init(&b, img->arena, cat, &img->list, img->nests);
-	if (format->emit(&img->list, mindspore, &b.sink, notes, err) == 0)
+	rs__builder_init(&b, img->arena, target->source->cat, &img->list, img->nests);
+	if ((format ? format->emit(&img->list, target->mindspore, &b.sink, notes, err)
+		    : rs_sink_bytes(&b.sink, output->text.ptr, output->text.len, err)) == 0)
 		rc = rs__builder_finish(&b, img, err);
 	rs__builder_done(&b);
 	return rc;
@@ -69,9 +70,12 @@ static void mark_files(const struct rs_catalog *cat, const struct rs_nest *nest,
 	}
 }
 
-/* The distinct files behind all segments, ascending; and the room to remember when each was
- * checked. */
-static int collect_files(struct rs_image *img, const struct rs_catalog *cat, struct rs_err *err)
+/*
+ * The distinct files behind all segments, ascending (@all: each that there is); and the room to
+ * remember when each was checked.
+ */
+static int collect_files(
+	struct rs_image *img, const struct rs_catalog *cat, bool all, struct rs_err *err)
 {
 	const uint32_t n_all = rs_catalog_n_files(cat);
 	const struct rs_nest *last = NULL; /* a tensor in many chunks is looked at once */
@@ -80,6 +84,7 @@ static int collect_files(struct rs_image *img, const struct rs_catalog *cat, str
 
 	if (!used)
 		return -1;
+	memset(used, all, n_all);
 	for (uint64_t i = 0; i < img->n_segments; i++) {
 		const struct rs_nest *nest = img->segments[i].nest;
 
@@ -181,25 +186,26 @@ static void derive_attributes(struct rs_image *img, const struct rs_target *targ
 
 /* ---------------------------------------------------------------- building */
 
-static int build(struct rs_image *img, struct rs_target *target, uint64_t rank,
+static int build(struct rs_image *img, struct rs_target *target, const struct rs_output *output,
 	struct rs_notes *notes, struct rs_err *err)
 {
 	const struct rs_format_ops *format = rs_format_find(target->container);
+	bool text = output->kind == RS_OUTPUT_TEXT;
 	struct rs_catalog *cat = target->source->cat;
 
 	if (!format)
 		return rs_fail(err, RS_UNSUPPORTED, "'%s' files cannot be written",
 			RS_SHOW(rs_str(target->container)));
-	if (rs_target_list(target, rank, img->arena, &img->list, notes, err) < 0 ||
+	if (rs_target_output(target, output, img->arena, &img->list, notes, err) < 0 ||
 		plan_items(img, cat, err) < 0 ||
-		describe(img, cat, format, target->mindspore, notes, err) < 0 ||
-		collect_files(img, cat, err) < 0)
+		describe(img, target, output, text ? NULL : format, notes, err) < 0 ||
+		collect_files(img, cat, text, err) < 0)
 		return -1;
 	derive_attributes(img, target);
 	return 0;
 }
 
-int rs_image_build(struct rs_target *target, uint64_t rank, struct rs_image **out,
+int rs_image_build(struct rs_target *target, const struct rs_output *output, struct rs_image **out,
 	struct rs_notes *notes, struct rs_err *err)
 {
 	struct rs_arena *arena = rs_arena_new(IMAGE_LIMIT, err);
@@ -211,7 +217,7 @@ int rs_image_build(struct rs_target *target, uint64_t rank, struct rs_image **ou
 	if (!img)
 		goto fail;
 	img->arena = arena;
-	if (build(img, target, rank, notes, err) < 0)
+	if (build(img, target, output, notes, err) < 0)
 		goto fail;
 	*out = img;
 	return 0;

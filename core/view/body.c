@@ -49,14 +49,23 @@ void rs__chain_remove(struct rs__chain *c, struct rs__vfile *f)
 
 /* ------------------------------------------------------------------ bodies */
 
+/* Say of which file an error is. */
+static void tell_file(const struct rs__vfile *f, struct rs_err *err)
+{
+	if (f->output->at_root)
+		rs_err_prefix(err, "%s", f->output->name);
+	else
+		rs_err_prefix(err, "target rank %" PRIu64, f->output->rank);
+}
+
 struct rs_image *rs__body_build(
 	struct rs_view *v, const struct rs__vfile *f, struct rs_notes *notes, struct rs_err *err)
 {
 	struct rs_image *img = NULL;
 
-	if (rs_image_build(v->target, f->rank, &img, notes, err) == 0)
+	if (rs_image_build(v->target, f->output, &img, notes, err) == 0)
 		return img;
-	rs_err_prefix(err, "target rank %" PRIu64, f->rank);
+	tell_file(f, err);
 	return NULL;
 }
 
@@ -119,9 +128,9 @@ static struct rs_image *rebuild(struct rs_view *v, struct rs__vfile *f, struct r
 	/* The measure is final once the file is READY, so it may be read without the lock. */
 	if (img && img->size != f->size) {
 		rs_fail(err, RS_CHANGED,
-			"target rank %" PRIu64 ": expected a file of %" PRIu64
-			" bytes as at the first look, found %" PRIu64,
-			f->rank, f->size, img->size);
+			"expected a file of %" PRIu64 " bytes as at the first look, found %" PRIu64,
+			f->size, img->size);
+		tell_file(f, err);
 		rs_image_free(img);
 		img = NULL;
 	}
@@ -200,7 +209,7 @@ int rs_view_attr(struct rs_view *v, uint64_t inode, struct rs_attr *out, struct 
 		out->mtime_ns = v->dir_mtime_ns;
 		out->nlink = out->kind == RS_NODE_RANK
 				     ? 2
-				     : (uint32_t)rs_min(v->n_files, UINT32_MAX - 2) + 2;
+				     : (uint32_t)rs_min(v->n_dirs, UINT32_MAX - 2) + 2;
 		return 0;
 	default:
 		return rs_fail(err, RS_MISSING, "inode %" PRIu64 " is not in the tree", inode);

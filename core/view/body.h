@@ -11,7 +11,8 @@ void rs__chain_append(struct rs__chain *c, struct rs__vfile *f);
 void rs__chain_prepend(struct rs__chain *c, struct rs__vfile *f);
 void rs__chain_remove(struct rs__chain *c, struct rs__vfile *f);
 
-/* rs__body_build - the image of @f, or NULL with "target rank N" before the message. No lock. */
+/* rs__body_build - the image of @f, or NULL with "target rank N" or its name before the message. No
+ * lock. */
 struct rs_image *rs__body_build(
 	struct rs_view *v, const struct rs__vfile *f, struct rs_notes *notes, struct rs_err *err);
 /* rs__body_adopt - @img is the body of @f now, without holders. Under the lock. */

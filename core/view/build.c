@@ -282,7 +282,7 @@ static void *prove(void *arg)
 		pthread_mutex_unlock(&p->lock);
 		if (i >= v->n_files)
 			return NULL;
-		if (rs_view_build(v, rs__view_inode(&v->files[i]), NULL, &err) == 0)
+		if (rs_view_build(v, v->files[i].inode, NULL, &err) == 0)
 			continue;
 		pthread_mutex_lock(&p->lock);
 		if (i < p->failed) {

@@ -22,9 +22,10 @@ enum rs__state {
 	RS__FAILED,  /* for ever, for the reason in failure */
 };
 
-/* A virtual file. Only rank is immutable; all the rest is guarded by view->lock. */
+/* A virtual file. output and inode are immutable; all the rest is guarded by view->lock. */
 struct rs__vfile {
-	uint64_t rank;
+	const struct rs_output *output;
+	uint64_t inode;
 	enum rs__state state;
 	bool rebuilding;    /* one thread makes a dropped body again */
 	uint32_t holders;   /* open handles */
@@ -41,13 +42,22 @@ struct rs__vfile {
 struct rs__chain {
 	struct rs__vfile *head, *tail;
 };
+/* A rank directory and its files, by name. */
+struct rs__vdir {
+	uint64_t rank;
+	struct rs__vfile *files;
+	uint64_t n_files;
+};
 
 struct rs_view {
 	struct rs_source *source;
 	struct rs_target *target;
-	char *pattern;           /* heap: name= as given or by format */
-	struct rs__vfile *files; /* by rank */
-	uint64_t n_files;
+	uint64_t *ranks; /* shown, ascending; heap, as the two below */
+	uint64_t n_ranks;
+	struct rs__vfile *files; /* as the outputs of the target: root first, then by rank */
+	uint64_t n_files, n_root;
+	struct rs__vdir *dirs; /* by rank; none when all files are at the root */
+	uint64_t n_dirs;
 	uint32_t dir_mode, dir_gid; /* of all directories: what SOURCE permits */
 	int64_t dir_mtime_ns;
 	uint64_t memory;
@@ -65,14 +75,15 @@ struct rs_view {
 };
 
 /*
- * rs__view_new - a view on an open source and target, with the ranks= and name= of @opts; tree and
- * states are complete, nothing is read. The caller still owns source and target on failure.
+ * rs__view_new - a view on an open source and target, with the ranks= of @opts, whose name= is
+ * looked at; it has no files yet, nothing is read. The caller still owns source and target on
+ * failure.
  */
 int rs__view_new(const struct rs_view_options *opts, struct rs_source *source,
 	struct rs_target *target, struct rs_view **out, struct rs_err *err);
+/* rs__view_arrange - have the target arrange its files, and give them places in the tree. */
+int rs__view_arrange(struct rs_view *v, const char *name, struct rs_err *err);
 
-/* rs__view_inode - of a file. */
-uint64_t rs__view_inode(const struct rs__vfile *f);
 /* rs__view_file - the file with inode number @inode, or NULL. */
 struct rs__vfile *rs__view_file(const struct rs_view *v, uint64_t inode);
 /* rs__ranks_parse - "0-3+8" below @n_ranks, ascending and distinct; NULL: all. Heap. */
@@ -80,12 +91,10 @@ int rs__ranks_parse(
 	const char *text, uint64_t n_ranks, uint64_t **ranks, uint64_t *n, struct rs_err *err);
 /* rs__pattern_check - may this be a file name, for any rank below @n_ranks? RS_USAGE. */
 int rs__pattern_check(const char *pattern, uint64_t n_ranks, struct rs_err *err);
-/* rs__pattern_name - the name for @rank; @name has RS__NAME_MAX + 1 bytes. */
-void rs__pattern_name(const char *pattern, uint64_t rank, char *name);
 
 /*
  * rs__view_prove - build every image, in several threads that are gone at return.
- * The error is that of the lowest rank that fails.
+ * The error is that of the first file that fails, in the order of the tree.
  */
 int rs__view_prove(struct rs_view *v, struct rs_err *err);
 /* rs__view_stop - answer every waiter, end the builders, free the images. */

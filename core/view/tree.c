@@ -1,6 +1,6 @@
 /*
- * tree.c - the shape of the virtual tree: inode numbers, names and ranks are arithmetic on each
- * other, so there is no table to fill, to lock or to forget.
+ * tree.c - the shape of the virtual tree: inode numbers are arithmetic on ranks and on the place of
+ * a file among its sorted neighbours, so there is no table to lock or to forget.
  *
  * Everything here is immutable once the view is open, and any thread may ask. Refuses names that
  * could leave their directory or surprise a shell, and ranks that the target does not have.
@@ -12,7 +12,9 @@
 
 #include "core/view/internal.h"
 
+#define ROOT_FILES 16u /* inode of the first file at the root */
 #define FILE_OFFSET 1u /* inode of the first file of a rank, less that of its directory */
+#define WITHIN_MASK ((1u << RS_INODE_SHIFT) - 1)
 
 /* ---------------------------------------------------------------- ranks= */
 
@@ -133,74 +135,99 @@ int rs__pattern_check(const char *pattern, uint64_t n_ranks, struct rs_err *err)
 	return 0;
 }
 
-void rs__pattern_name(const char *pattern, uint64_t rank, char *name)
-{
-	size_t len = 0;
-
-	for (const char *at = pattern; *at && len < RS__NAME_MAX;) {
-		if (starts_rank(at)) {
-			len += (size_t)snprintf(
-				name + len, RS__NAME_MAX + 1 - len, "%" PRIu64, rank);
-			at += RANK_WORD_LEN;
-		} else {
-			name[len++] = *at++;
-		}
-	}
-	name[len < RS__NAME_MAX ? len : RS__NAME_MAX] = '\0';
-}
-
-/* ----------------------------------------------------------------- ranks */
-
-static int compare_rank(const void *key, const void *item)
-{
-	const uint64_t *rank = key;
-	const struct rs__vfile *f = item;
-
-	return *rank < f->rank ? -1 : *rank > f->rank;
-}
-
-static struct rs__vfile *find_rank(const struct rs_view *v, uint64_t rank)
-{
-	return bsearch(&rank, v->files, v->n_files, sizeof(*v->files), compare_rank);
-}
-
-uint64_t rs_view_n_ranks(const struct rs_view *v)
-{
-	return v->n_files;
-}
-
-uint64_t rs_view_rank(const struct rs_view *v, uint64_t i)
-{
-	return v->files[i].rank;
-}
-
-/* ---------------------------------------------------------------- inodes */
+/* ------------------------------------------------------------------ places */
 
 static uint64_t rank_inode(uint64_t rank)
 {
 	return (rank + 1) << RS_INODE_SHIFT;
 }
 
-uint64_t rs__view_inode(const struct rs__vfile *f)
+/* The outputs are sorted as the tree is: files at the root, then a run of files for each rank. */
+static int place_files(struct rs_view *v, struct rs_err *err)
 {
-	return rank_inode(f->rank) + FILE_OFFSET;
+	const struct rs_output *outputs = v->target->outputs;
+
+	for (uint64_t i = 0; i < v->n_files; i++) {
+		struct rs__vfile *f = &v->files[i];
+		struct rs__vdir *dir = v->n_dirs ? &v->dirs[v->n_dirs - 1] : NULL;
+
+		f->output = &outputs[i];
+		if (f->output->at_root) {
+			f->inode = ROOT_FILES + v->n_root++;
+			continue;
+		}
+		if (!dir || dir->rank != f->output->rank) {
+			dir = &v->dirs[v->n_dirs++];
+			*dir = (struct rs__vdir){.rank = f->output->rank, .files = f};
+		}
+		f->inode = rank_inode(dir->rank) + FILE_OFFSET + dir->n_files++;
+		if (dir->n_files >= WITHIN_MASK - FILE_OFFSET)
+			return rs_fail(
+				err, RS_LIMIT, "rank %" PRIu64 ": too many files", dir->rank);
+	}
+	if (v->n_root >= WITHIN_MASK - ROOT_FILES)
+		return rs_fail(err, RS_LIMIT, "too many files at the root");
+	return 0;
 }
 
-/* The file whose directory or self is @inode; @within: 0 for the directory, 1 for the file. */
-static struct rs__vfile *split(const struct rs_view *v, uint64_t inode, uint64_t *within)
+int rs__view_arrange(struct rs_view *v, const char *name, struct rs_err *err)
+{
+	if (rs_target_arrange(v->target, v->ranks, v->n_ranks, name, err) < 0)
+		return -1;
+	v->files = rs_alloc(rs_max(v->target->n_outputs, 1) * sizeof(*v->files), err);
+	v->dirs = rs_alloc(rs_max(v->n_ranks, 1) * sizeof(*v->dirs), err);
+	if (!v->files || !v->dirs)
+		return -1;
+	v->n_files = v->target->n_outputs;
+	return place_files(v, err);
+}
+
+/* ----------------------------------------------------------------- ranks */
+
+uint64_t rs_view_n_ranks(const struct rs_view *v)
+{
+	return v->n_ranks;
+}
+
+uint64_t rs_view_rank(const struct rs_view *v, uint64_t i)
+{
+	return v->ranks[i];
+}
+
+static int compare_rank(const void *key, const void *item)
+{
+	const uint64_t *rank = key;
+	const struct rs__vdir *dir = item;
+
+	return *rank < dir->rank ? -1 : *rank > dir->rank;
+}
+
+static const struct rs__vdir *find_dir(const struct rs_view *v, uint64_t rank)
+{
+	return bsearch(&rank, v->dirs, v->n_dirs, sizeof(*v->dirs), compare_rank);
+}
+
+/* ---------------------------------------------------------------- inodes */
+
+/* The rank directory whose own number or whose file's number @inode is, and which of them. */
+static const struct rs__vdir *split(const struct rs_view *v, uint64_t inode, uint64_t *within)
 {
 	uint64_t high = inode >> RS_INODE_SHIFT;
+	const struct rs__vdir *dir = high == 0 ? NULL : find_dir(v, high - 1);
 
-	*within = inode & ((1u << RS_INODE_SHIFT) - 1);
-	return high == 0 || *within > FILE_OFFSET ? NULL : find_rank(v, high - 1);
+	*within = inode & WITHIN_MASK;
+	return dir && *within < FILE_OFFSET + dir->n_files ? dir : NULL;
 }
 
 struct rs__vfile *rs__view_file(const struct rs_view *v, uint64_t inode)
 {
+	const struct rs__vdir *dir;
 	uint64_t within;
-	struct rs__vfile *f = split(v, inode, &within);
 
-	return f && within == FILE_OFFSET ? f : NULL;
+	if (inode >= ROOT_FILES && inode < ROOT_FILES + v->n_root)
+		return &v->files[inode - ROOT_FILES];
+	dir = split(v, inode, &within);
+	return dir && within >= FILE_OFFSET ? &dir->files[within - FILE_OFFSET] : NULL;
 }
 
 enum rs_node_kind rs_view_node(const struct rs_view *v, uint64_t inode)
@@ -209,29 +236,46 @@ enum rs_node_kind rs_view_node(const struct rs_view *v, uint64_t inode)
 
 	if (inode == RS_INODE_ROOT)
 		return RS_NODE_ROOT;
-	if (!split(v, inode, &within))
-		return RS_NODE_NONE;
-	return within == FILE_OFFSET ? RS_NODE_FILE : RS_NODE_RANK;
+	if (rs__view_file(v, inode))
+		return RS_NODE_FILE;
+	return split(v, inode, &within) ? RS_NODE_RANK : RS_NODE_NONE;
 }
 
 uint64_t rs_view_inode_rank(const struct rs_view *v, uint64_t inode)
 {
-	(void)v;
-	return (inode >> RS_INODE_SHIFT) - 1;
+	const struct rs__vfile *f = rs__view_file(v, inode);
+
+	return f ? f->output->rank : (inode >> RS_INODE_SHIFT) - 1;
 }
 
 uint64_t rs_view_parent(const struct rs_view *v, uint64_t inode)
 {
-	uint64_t within;
+	const struct rs__vfile *f = rs__view_file(v, inode);
 
-	return split(v, inode, &within) && within == FILE_OFFSET ? inode - FILE_OFFSET
-								 : RS_INODE_ROOT;
+	return f && !f->output->at_root ? rank_inode(f->output->rank) : RS_INODE_ROOT;
+}
+
+uint64_t rs_view_n_files(const struct rs_view *v)
+{
+	return v->n_files;
+}
+
+uint64_t rs_view_file(const struct rs_view *v, uint64_t i)
+{
+	return v->files[i].inode;
+}
+
+const struct rs_output *rs_view_output(const struct rs_view *v, uint64_t inode)
+{
+	const struct rs__vfile *f = rs__view_file(v, inode);
+
+	return f ? f->output : NULL;
 }
 
 /* ----------------------------------------------------------------- names */
 
 /* "rank_12": no leading zero, or two names would lead to one directory. */
-static uint64_t child_of_root(const struct rs_view *v, const char *name)
+static uint64_t dir_called(const struct rs_view *v, const char *name)
 {
 	struct rs_str digits = rs_str(name);
 	uint64_t rank;
@@ -242,39 +286,68 @@ static uint64_t child_of_root(const struct rs_view *v, const char *name)
 	digits.len -= strlen("rank_");
 	if (!rs_str_u64(digits, &rank) || (digits.len > 1 && digits.ptr[0] == '0'))
 		return 0;
-	return find_rank(v, rank) ? rank_inode(rank) : 0;
+	return find_dir(v, rank) ? rank_inode(rank) : 0;
+}
+
+static int compare_name(const void *key, const void *item)
+{
+	const struct rs__vfile *f = item;
+
+	return strcmp(key, f->output->name);
+}
+
+static uint64_t file_called(const struct rs__vfile *files, uint64_t n, const char *name)
+{
+	const struct rs__vfile *f = bsearch(name, files, n, sizeof(*files), compare_name);
+
+	return f ? f->inode : 0;
 }
 
 uint64_t rs_view_child(const struct rs_view *v, uint64_t parent, const char *name)
 {
-	char expected[RS__NAME_MAX + 1];
+	const struct rs__vdir *dir;
+	uint64_t within;
 
 	switch (rs_view_node(v, parent)) {
 	case RS_NODE_ROOT:
-		return child_of_root(v, name);
+		within = file_called(v->files, v->n_root, name);
+		return within ? within : dir_called(v, name);
 	case RS_NODE_RANK:
-		rs__pattern_name(v->pattern, rs_view_inode_rank(v, parent), expected);
-		return strcmp(name, expected) == 0 ? parent + FILE_OFFSET : 0;
+		dir = split(v, parent, &within);
+		return file_called(dir->files, dir->n_files, name);
 	default:
 		return 0;
 	}
 }
 
+static bool file_entry(
+	const struct rs__vfile *files, uint64_t n, uint64_t i, char *name, uint64_t *inode)
+{
+	if (i >= n)
+		return false;
+	*inode = files[i].inode;
+	snprintf(name, RS__NAME_MAX + 1, "%s", files[i].output->name);
+	return true;
+}
+
 bool rs_view_entry(const struct rs_view *v, uint64_t dir, uint64_t i, char *name, uint64_t *inode)
 {
+	const struct rs__vdir *d;
+	uint64_t within;
+
 	switch (rs_view_node(v, dir)) {
 	case RS_NODE_ROOT:
-		if (i >= v->n_files)
+		if (file_entry(v->files, v->n_root, i, name, inode))
+			return true;
+		if (i - v->n_root >= v->n_dirs)
 			return false;
-		*inode = rank_inode(v->files[i].rank);
-		snprintf(name, RS__NAME_MAX + 1, "rank_%" PRIu64, v->files[i].rank);
+		d = &v->dirs[i - v->n_root];
+		*inode = rank_inode(d->rank);
+		snprintf(name, RS__NAME_MAX + 1, "rank_%" PRIu64, d->rank);
 		return true;
 	case RS_NODE_RANK:
-		if (i > 0)
-			return false;
-		*inode = dir + FILE_OFFSET;
-		rs__pattern_name(v->pattern, rs_view_inode_rank(v, dir), name);
-		return true;
+		d = split(v, dir, &within);
+		return file_entry(d->files, d->n_files, i, name, inode);
 	default:
 		return false;
 	}

@@ -42,35 +42,21 @@ static void derive_dirs(struct rs_view *v)
 	v->dir_mtime_ns = id.mtime_ns;
 }
 
-static int show_ranks(struct rs_view *v, const char *ranks, struct rs_err *err)
+/* Layouts that stand at the root show one list, and names that are theirs. */
+static int check_options(
+	const struct rs_view_options *opts, const struct rs_target *target, struct rs_err *err)
 {
-	uint64_t *list, n;
+	enum rs_arrangement layout = target->opts.layout;
 
-	if (v->target->n_ranks > RANKS_MAX)
+	if (opts->ranks && (layout == RS_ARRANGE_HF || layout == RS_ARRANGE_UNIFIED))
+		return rs_fail(err, RS_USAGE, "ranks=: this layout= shows no ranks");
+	if (opts->name && layout != RS_ARRANGE_RANK)
+		return rs_fail(
+			err, RS_USAGE, "name=: the files of this layout= have their own names");
+	if (target->n_ranks > RANKS_MAX)
 		return rs_fail(err, RS_LIMIT, "expected at most %llu target ranks, found %" PRIu64,
-			RANKS_MAX, v->target->n_ranks);
-	if (rs__ranks_parse(ranks, v->target->n_ranks, &list, &n, err) < 0)
-		return -1;
-	v->files = rs_alloc(n * sizeof(*v->files), err);
-	for (uint64_t i = 0; v->files && i < n; i++)
-		v->files[i].rank = list[i];
-	v->n_files = v->files ? n : 0;
-	rs_free(list);
-	return v->files ? 0 : -1;
-}
-
-static int choose_name(struct rs_view *v, const char *name, struct rs_err *err)
-{
-	const char *pattern = name ? name : v->target->container_default_name;
-	size_t size = strlen(pattern) + 1;
-
-	if (rs__pattern_check(pattern, v->target->n_ranks, err) < 0)
-		return -1;
-	v->pattern = rs_alloc(size, err);
-	if (!v->pattern)
-		return -1;
-	memcpy(v->pattern, pattern, size);
-	return 0;
+			RANKS_MAX, target->n_ranks);
+	return opts->name ? rs__pattern_check(opts->name, target->n_ranks, err) : 0;
 }
 
 int rs__view_new(const struct rs_view_options *opts, struct rs_source *source,
@@ -88,7 +74,8 @@ int rs__view_new(const struct rs_view_options *opts, struct rs_source *source,
 	v->memory = opts->memory ? opts->memory : MEMORY_DEFAULT;
 	v->n_builders = builders(opts->builders);
 	derive_dirs(v);
-	if (show_ranks(v, opts->ranks, err) < 0 || choose_name(v, opts->name, err) < 0) {
+	if (check_options(opts, target, err) < 0 ||
+		rs__ranks_parse(opts->ranks, target->n_ranks, &v->ranks, &v->n_ranks, err) < 0) {
 		v->source = NULL; /* still the caller's */
 		v->target = NULL;
 		rs_view_close(v);
@@ -103,23 +90,16 @@ int rs__view_new(const struct rs_view_options *opts, struct rs_source *source,
 /* Headers of the sample, then everything that strategies, listing and sample tell. */
 static int agree(struct rs_view *v, struct rs_err *err)
 {
-	uint64_t *ranks = rs_alloc(v->n_files * sizeof(*ranks), err);
 	uint32_t local = UINT32_MAX;
-	int rc;
 
-	if (!ranks)
-		return -1;
-	for (uint64_t i = 0; i < v->n_files; i++) {
-		uint32_t from = rs_target_local(v->target, v->files[i].rank);
+	for (uint64_t i = 0; i < v->n_ranks; i++) {
+		uint32_t from = rs_target_local(v->target, v->ranks[i]);
 
-		ranks[i] = v->files[i].rank;
 		local = from < local ? from : local;
 	}
-	rc = rs_source_describe(v->source, local, err);
-	if (rc == 0)
-		rc = rs_target_check(v->target, ranks, v->n_files, err);
-	rs_free(ranks);
-	return rc;
+	if (rs_source_describe(v->source, local, err) < 0)
+		return -1;
+	return rs_target_check(v->target, v->ranks, v->n_ranks, err);
 }
 
 int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struct rs_err *err)
@@ -142,7 +122,8 @@ int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struc
 		rs_source_close(source);
 		return -1;
 	}
-	if (agree(v, err) < 0 || (opts->proved && rs__view_prove(v, err) < 0)) {
+	if (agree(v, err) < 0 || rs__view_arrange(v, opts->name, err) < 0 ||
+		(opts->proved && rs__view_prove(v, err) < 0)) {
 		rs_view_close(v);
 		return -1;
 	}
@@ -167,7 +148,8 @@ void rs_view_close(struct rs_view *v)
 		free_notes(v->files[i].notes);
 	}
 	rs_free(v->files);
-	rs_free(v->pattern);
+	rs_free(v->dirs);
+	rs_free(v->ranks);
 	if (v->target)
 		rs_target_close(v->target);
 	if (v->source)

@@ -199,24 +199,19 @@ static void op_readdir(
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs_mount *m = fs__mount_of(req);
-	uint64_t ranks = rs_view_n_ranks(m->view), blocks = 0;
+	uint64_t files = rs_view_n_files(m->view), blocks = 0;
+	struct rs_attr attr, root;
 
 	(void)ino;
-	for (uint64_t i = 0; i < ranks; i++) {
-		char name[FS_NAME_MAX + 1];
-		uint64_t dir, child;
-		struct rs_attr attr;
-
-		if (rs_view_entry(m->view, RS_INODE_ROOT, i, name, &dir) &&
-			rs_view_entry(m->view, dir, 0, name, &child) &&
-			rs_view_attr(m->view, child, &attr, NULL) == 0)
+	for (uint64_t i = 0; i < files; i++)
+		if (rs_view_attr(m->view, rs_view_file(m->view, i), &attr, NULL) == 0)
 			blocks += attr.size / STATFS_BLOCK + (attr.size % STATFS_BLOCK != 0);
-	}
+	rs_view_attr(m->view, RS_INODE_ROOT, &root, NULL); /* its links tell how many directories */
 	const struct statvfs st = {
 		.f_bsize = STATFS_BLOCK,
 		.f_frsize = STATFS_BLOCK,
 		.f_blocks = blocks,
-		.f_files = 1 + 2 * ranks,
+		.f_files = root.nlink - 1 + files,
 		.f_namemax = FS_NAME_MAX,
 		.f_flag = ST_RDONLY,
 	};

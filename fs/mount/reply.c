@@ -131,8 +131,13 @@ void fs__reply_open(struct fs_mount *m, fuse_req_t req, fuse_ino_t ino, struct f
 		fs__reply_failed(m, req, &err);
 		return;
 	}
-	fs__log_line(&m->log, FS_LOG_DEBUG, "open: file of rank %llu",
-		(unsigned long long)rs_view_inode_rank(m->view, ino));
+	const struct rs_output *output = rs_view_output(m->view, ino);
+
+	if (output->at_root)
+		fs__log_line(&m->log, FS_LOG_DEBUG, "open: %s", output->name);
+	else
+		fs__log_line(&m->log, FS_LOG_DEBUG, "open: file of rank %llu",
+			(unsigned long long)output->rank);
 	file->fh = (uintptr_t)image;
 	file->direct_io = m->o->direct;
 	file->keep_cache = !m->o->direct;

@@ -1,7 +1,8 @@
 /*
- * xattr.c - what a virtual file says of itself: user.reshardfs.rank, .target and .sources (paths
- * below SOURCE, a line each); the root has .version and .source. Every other name is ENODATA,
- * never ENOSYS: ls, cp and tar ask for security and ACL names on each file and must stay silent.
+ * xattr.c - what a virtual file says of itself: user.reshardfs.target, .sources (paths below
+ * SOURCE, a line each) and, when it holds tensors, .rank; the root has .version and .source. Every
+ * other name is ENODATA, never ENOSYS: ls, cp and tar ask for security and ACL names on each file
+ * and must stay silent.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 
 #define PREFIX "user.reshardfs."
 
-static const char file_names[] = PREFIX "rank\0" PREFIX "target\0" PREFIX "sources";
+static const char file_names[] = PREFIX "target\0" PREFIX "sources\0" PREFIX "rank";
 static const char root_names[] = PREFIX "version\0" PREFIX "source";
 
 static void reply_value(fuse_req_t req, const char *value, size_t len, size_t size)
@@ -60,12 +61,18 @@ static void reply_sources(struct fs_mount *m, fuse_req_t req, fuse_ino_t ino, si
 	reply_value(req, text, len, size);
 }
 
+/* An index or a companion is of no rank. */
+static bool of_rank(const struct fs_mount *m, fuse_ino_t ino)
+{
+	return rs_view_output(m->view, ino)->kind == RS_OUTPUT_LIST;
+}
+
 static void get_of_file(
 	struct fs_mount *m, fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	char rank[24];
 
-	if (strcmp(name, "rank") == 0) {
+	if (strcmp(name, "rank") == 0 && of_rank(m, ino)) {
 		int len =
 			snprintf(rank, sizeof(rank), "%" PRIu64, rs_view_inode_rank(m->view, ino));
 
@@ -109,7 +116,10 @@ void fs__op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	if (m->o->no_xattr || (kind != RS_NODE_FILE && kind != RS_NODE_ROOT))
 		reply_value(req, "", 0, size);
 	else if (kind == RS_NODE_FILE)
-		reply_value(req, file_names, sizeof(file_names), size);
+		reply_value(req, file_names,
+			of_rank(m, ino) ? sizeof(file_names)
+					: sizeof(file_names) - sizeof(PREFIX "rank"),
+			size);
 	else
 		reply_value(req, root_names, sizeof(root_names), size);
 }

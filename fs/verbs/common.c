@@ -7,6 +7,7 @@
  */
 #include "verbs.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -254,16 +255,16 @@ int fs__view_path(const struct rs_view *v, const char *path, uint64_t *inode, st
 	return 0;
 }
 
-bool fs__view_file(const struct rs_view *v, uint64_t i, uint64_t *inode, char *path)
+void fs__view_name(const struct rs_view *v, uint64_t inode, char *path)
 {
-	char dir[256], name[256];
-	uint64_t rank_inode;
+	const struct rs_output *o = rs_view_output(v, inode);
 
-	if (!rs_view_entry(v, RS_INODE_ROOT, i, dir, &rank_inode) ||
-		!rs_view_entry(v, rank_inode, 0, name, inode))
-		return false;
-	snprintf(path, FS_VIEW_PATH_MAX, "%.40s/%.255s", dir, name);
-	return true;
+	if (!o)
+		snprintf(path, FS_VIEW_PATH_MAX, "rank_%" PRIu64, rs_view_inode_rank(v, inode));
+	else if (o->at_root)
+		snprintf(path, FS_VIEW_PATH_MAX, "%.255s", o->name);
+	else
+		snprintf(path, FS_VIEW_PATH_MAX, "rank_%" PRIu64 "/%.255s", o->rank, o->name);
 }
 
 /* -------------------------------------------------------------- about the source */

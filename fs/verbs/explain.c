@@ -16,16 +16,15 @@
 
 /* -------------------------------------------------------------------- finding it */
 
-static int find_rank(const struct rs_view *v, const char *word, uint64_t *index, uint64_t *rank,
-	struct rs_err *err)
+static int find_rank(const struct rs_view *v, const char *word, uint64_t *rank, struct rs_err *err)
 {
 	uint64_t n = rs_view_n_ranks(v);
 
 	if (!rs_str_u64(rs_str(word), rank))
 		return rs_fail(
 			err, RS_USAGE, "%s: expected a target rank number", RS_SHOW(rs_str(word)));
-	for (*index = 0; *index < n; ++*index)
-		if (rs_view_rank(v, *index) == *rank)
+	for (uint64_t i = 0; i < n; i++)
+		if (rs_view_rank(v, i) == *rank)
 			return 0;
 	return rs_fail(err, RS_USAGE,
 		"rank %" PRIu64 ": expected one of the %" PRIu64 " ranks shown, %" PRIu64
@@ -33,11 +32,17 @@ static int find_rank(const struct rs_view *v, const char *word, uint64_t *index,
 		*rank, n, rs_view_rank(v, 0), rs_view_rank(v, n - 1));
 }
 
-static int find_tensor(struct explain *x, const char *name, struct rs_err *err)
+/* What was meant, perhaps, when no file of the rank has the tensor. */
+struct nearest {
+	uint32_t far;
+	bool raw; /* it is a source file that is handed on as it is */
+	char name[RS_SHOW_MAX];
+};
+
+/* Is the tensor in the image at hand? */
+static bool find_tensor(struct explain *x, const char *name, struct nearest *near)
 {
 	const struct rs_list *list = &x->img->list;
-	const struct rs_wanted *nearest = NULL;
-	uint32_t best = UINT32_MAX;
 
 	for (uint64_t i = 0; i < list->n; i++) {
 		uint32_t far = fs__nearness(list->items[i].name, rs_str(name));
@@ -45,21 +50,53 @@ static int find_tensor(struct explain *x, const char *name, struct rs_err *err)
 		if (rs_str_is(list->items[i].name, name)) {
 			x->want = &list->items[i];
 			x->nest = x->img->nests[i];
-			return 0;
+			return true;
 		}
-		if (far < best) {
-			best = far;
-			nearest = &list->items[i];
+		if (far < near->far) {
+			near->far = far;
+			near->raw = list->raw;
+			rs_show(list->items[i].name, near->name, sizeof(near->name));
 		}
 	}
+	return false;
+}
+
+static int refuse_tensor(
+	const struct explain *x, const char *name, const struct nearest *near, struct rs_err *err)
+{
 	rs_fail(err, RS_USAGE, "rank %" PRIu64 " holds no tensor '%s'", x->rank,
 		RS_SHOW(rs_str(name)));
-	if (list->raw)
-		return rs_hint(err, "the file is handed on as it is: its one content is '%s'",
-			RS_SHOW(list->items[0].name));
-	if (nearest == NULL)
+	if (near->far == UINT32_MAX)
 		return -1;
-	return rs_hint(err, "did you mean '%s'?", RS_SHOW(nearest->name));
+	if (near->raw)
+		return rs_hint(
+			err, "the file is handed on as it is: its one content is '%s'", near->name);
+	return rs_hint(err, "did you mean '%s'?", near->name);
+}
+
+/* Among the files of the rank, or of the one that it shares files with. Holds the image. */
+static int find_file(
+	struct explain *x, struct rs_view *v, const char *name, uint64_t *inode, struct rs_err *err)
+{
+	uint64_t lead = rs_target_lead(rs_view_target(v), x->rank);
+	struct nearest near = {.far = UINT32_MAX};
+
+	for (uint64_t i = 0; i < rs_view_n_files(v); i++) {
+		const struct rs_output *o = rs_view_output(v, *inode = rs_view_file(v, i));
+
+		if (o->kind != RS_OUTPUT_LIST || o->rank != lead)
+			continue;
+		x->img = rs_view_hold(v, *inode, err);
+		if (x->img == NULL)
+			return -1;
+		if (find_tensor(x, name, &near)) {
+			fs__view_name(v, *inode, x->path);
+			return 0;
+		}
+		rs_view_release(v, *inode, x->img);
+		x->img = NULL;
+	}
+	return refuse_tensor(x, name, &near, err);
 }
 
 static int find_stretches(struct explain *x, struct rs_err *err)
@@ -346,8 +383,7 @@ static int print_json(const struct explain *x)
 
 static int explain(const struct fs_options *o, struct explain *x, struct rs_err *err)
 {
-	if (find_tensor(x, o->args[2], err) < 0 || find_stretches(x, err) < 0 ||
-		find_boxes(x, err) < 0)
+	if (find_stretches(x, err) < 0 || find_boxes(x, err) < 0)
 		return fs__verb_fail(o, "explain", err);
 	if (o->json)
 		return print_json(x);
@@ -359,28 +395,18 @@ int fs_verb_explain(const struct fs_options *o)
 {
 	struct rs_view_options opts = fs__verb_view(o);
 	struct rs_view *v = NULL;
-	struct rs_image *img = NULL;
 	struct explain x = {0};
 	struct rs_err err = {0};
-	uint64_t index = 0, inode = 0;
+	uint64_t inode = 0;
 	int code;
 
-	if (rs_view_open(&opts, &v, &err) < 0 ||
-		find_rank(v, o->args[1], &index, &x.rank, &err) < 0)
-		goto fail;
-	if (!fs__view_file(v, index, &inode, x.path)) {
-		rs_fail(&err, RS_MISSING, "rank %" PRIu64 ": no file", x.rank);
-		goto fail;
-	}
-	if (rs_view_build(v, inode, NULL, &err) < 0)
-		goto fail;
-	img = rs_view_hold(v, inode, &err);
-	if (img == NULL)
+	if (rs_view_open(&opts, &v, &err) < 0 || find_rank(v, o->args[1], &x.rank, &err) < 0)
 		goto fail;
 	x.src = rs_view_source(v);
-	x.img = img;
+	if (find_file(&x, v, o->args[2], &inode, &err) < 0)
+		goto fail;
 	code = explain(o, &x, &err);
-	rs_view_release(v, inode, img);
+	rs_view_release(v, inode, x.img);
 	goto out;
 fail:
 	code = fs__verb_fail(o, "explain", &err);

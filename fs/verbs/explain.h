@@ -22,7 +22,7 @@ struct explain {
 	const struct rs_source *src;
 	char path[FS_VIEW_PATH_MAX];
 	uint64_t rank;
-	const struct rs_image *img;
+	struct rs_image *img; /* held */
 	const struct rs_wanted *want;
 	const struct rs_nest *nest;
 	struct explain_stretch *stretches; /* heap */

@@ -1,14 +1,12 @@
 /*
  * ls.c - `ls SRC --target T [PATH]`: the virtual tree with modes and sizes, as a mount would show
- * it: a rank directory and the file in it, a line each.
+ * it: files at the root, then rank directories and the files in them, a line each.
  *
  * Sizes need the headers of the source ranks, so every listed file is built (several at a time). A
  * file that cannot be built is listed with question marks, its error goes to stderr, and the
  * first one decides the exit code. Read next: view.h.
  */
 #include "verbs.h"
-
-#include <inttypes.h>
 
 #define SIZE_COLUMN 12
 
@@ -58,20 +56,14 @@ static int list(struct listing *l, const char *path, struct rs_err *err)
 {
 	uint64_t inode;
 	char clean[FS_VIEW_PATH_MAX] = "";
-	char parent[256], name[256];
 
 	if (fs__view_path(l->v, path, &inode, err) < 0)
 		return -1;
-	if (rs_view_node(l->v, inode) == RS_NODE_ROOT)
-		return add_children(l, inode, clean, err);
-	snprintf(parent, sizeof(parent), "rank_%" PRIu64, rs_view_inode_rank(l->v, inode));
-	if (rs_view_node(l->v, inode) == RS_NODE_RANK)
-		return add_children(l, inode, parent, err);
-	for (uint64_t i = 0, at; rs_view_entry(l->v, rs_view_parent(l->v, inode), i, name, &at);
-		i++)
-		if (at == inode)
-			snprintf(clean, sizeof(clean), "%.40s/%.255s", parent, name);
-	return add_row(l, inode, clean, err);
+	if (rs_view_node(l->v, inode) != RS_NODE_ROOT)
+		fs__view_name(l->v, inode, clean);
+	if (rs_view_node(l->v, inode) == RS_NODE_FILE)
+		return add_row(l, inode, clean, err);
+	return add_children(l, inode, clean, err);
 }
 
 static void look(void *arg, uint64_t i)
@@ -111,9 +103,8 @@ static void print_text(const struct row *row, bool bytes)
 	printf("%s %*s  %s\n", mode_text(&row->attr, mode), SIZE_COLUMN, size, shown);
 }
 
-static void print_json(struct rs_jsonw *w, const struct row *row)
+static void print_json(struct rs_jsonw *w, const struct row *row, bool file)
 {
-	bool file = strchr(row->path, '/') != NULL;
 
 	rs_jsonw_open(w, '{');
 	fs__json_str(w, "path", row->path);
@@ -143,7 +134,7 @@ static int print_listing(const struct fs_options *o, const struct listing *l)
 		const struct row *row = &l->rows[i];
 
 		if (o->json)
-			print_json(&w, row);
+			print_json(&w, row, rs_view_node(l->v, row->inode) == RS_NODE_FILE);
 		else
 			print_text(row, o->bytes);
 		if (row->err.code != RS_OK) {

@@ -1,8 +1,8 @@
 /*
- * measure.c - builds the image of every shown rank and counts what serving it will cost: source
+ * measure.c - builds the image of every file and counts what serving it will cost: source
  * files, reads, pages, memory. Only headers are read; rows are counted by multiplying loops.
  *
- * A rank whose image is refused keeps its error; the others are measured all the same.
+ * A file whose image is refused keeps its error; the others are measured all the same.
  * Read next: nest.c (the counting), plan.c (the printing).
  */
 #include "verbs.h"
@@ -83,7 +83,7 @@ static int measure_image(struct party *p, struct fs_measure *m, const struct rs_
 
 	m->bytes = img->size;
 	m->memory = rs_arena_used(img->arena);
-	m->tensors = img->list.n;
+	m->tensors = m->ranked ? img->list.n : 0;
 	for (uint64_t i = 0; i < img->list.n; i++) {
 		struct tally t = {0};
 
@@ -98,9 +98,10 @@ static int measure_image(struct party *p, struct fs_measure *m, const struct rs_
 			worst = &img->list.items[i];
 		}
 	}
-	if (list_units(m, img, p->file_unit, &m->err) < 0)
+	/* A text is made of all headers, and no byte of it is read from a file. */
+	if (m->kind != RS_OUTPUT_TEXT && list_units(m, img, p->file_unit, &m->err) < 0)
 		return -1;
-	if (img->list.raw && m->n_units > 0) {
+	if (m->ranked && img->list.raw && m->n_units > 0) {
 		const struct rs_table *table =
 			rs_catalog_table(rs_view_source(p->v)->cat, m->units[0], &m->err);
 
@@ -108,8 +109,11 @@ static int measure_image(struct party *p, struct fs_measure *m, const struct rs_
 			return -1;
 		m->tensors = table->n_entries;
 		snprintf(m->remark, sizeof(m->remark), "the source file as it is");
-	} else {
+	} else if (m->ranked) {
 		remark(m, worst, &most);
+	} else {
+		snprintf(m->remark, sizeof(m->remark), "%s",
+			img->list.raw ? "the source file as it is" : "what is in which file");
 	}
 	return 0;
 }
@@ -118,15 +122,14 @@ static void measure(void *arg, uint64_t i)
 {
 	struct party *p = arg;
 	struct fs_measure *m = &p->all[i];
+	uint64_t inode = rs_view_file(p->v, i);
+	const struct rs_output *output = rs_view_output(p->v, inode);
 	struct rs_image *img;
-	uint64_t inode;
 
-	m->rank = rs_view_rank(p->v, i);
-	if (!fs__view_file(p->v, i, &inode, m->path)) {
-		rs_fail(&m->err, RS_MISSING, "rank directory %u: expected a file in it",
-			(unsigned int)m->rank);
-		return;
-	}
+	m->kind = output->kind;
+	m->ranked = m->kind == RS_OUTPUT_LIST;
+	m->rank = output->rank;
+	fs__view_name(p->v, inode, m->path);
 	if (rs_view_build(p->v, inode, &m->notes, &m->err) < 0)
 		return;
 	img = rs_view_hold(p->v, inode, &m->err);
@@ -144,7 +147,7 @@ int fs__measure_all(struct rs_view *v, struct fs_measure **out, uint64_t *n, str
 	uint32_t *file_unit;
 
 	*out = NULL;
-	*n = rs_view_n_ranks(v);
+	*n = rs_view_n_files(v);
 	if (arena == NULL)
 		return -1;
 	p.all = rs_alloc(rs_max(*n, 1) * sizeof(*p.all), err);

@@ -2,8 +2,8 @@
  * plan.c - `plan SRC --target T`: what a mount would show and what reading it would cost, from
  * headers alone. Every image is built and proved, as a mount with verify=headers would.
  *
- * A refused rank does not hide the others: the table marks it, its message follows on stderr, and
- * the lowest refused rank decides the exit code. Read next: measure.c (the numbers).
+ * A refused file does not hide the others: the table marks it, its message follows on stderr, and
+ * the first refused file decides the exit code. Read next: measure.c (the numbers).
  */
 #include "verbs.h"
 
@@ -21,7 +21,7 @@ struct plan {
 	struct rs_view *v;
 	struct rs_source *src;
 	struct rs_target *target;
-	struct fs_measure *ranks; /* heap */
+	struct fs_measure *files; /* heap */
 	uint64_t n;
 	uint64_t bytes, served, reads, touched, memory, n_refused;
 	uint8_t *unit_used; /* heap, per unit */
@@ -37,7 +37,7 @@ static int total(struct plan *p, struct rs_err *err)
 		return -1;
 	p->memory = rs_arena_used(rs_catalog_arena(p->src->cat));
 	for (uint64_t i = 0; i < p->n; i++) {
-		const struct fs_measure *m = &p->ranks[i];
+		const struct fs_measure *m = &p->files[i];
 
 		if (m->err.code != RS_OK) {
 			p->n_refused++;
@@ -48,7 +48,7 @@ static int total(struct plan *p, struct rs_err *err)
 		p->reads += m->reads;
 		p->touched += m->touched;
 		p->memory += m->memory;
-		for (uint32_t u = 0; u < m->n_units; u++) {
+		for (uint32_t u = 0; u < m->n_units && m->kind == RS_OUTPUT_LIST; u++) {
 			p->n_units_used += !p->unit_used[m->units[u]];
 			p->unit_used[m->units[u]] = 1;
 		}
@@ -88,19 +88,23 @@ static void print_heading(const struct plan *p)
 	if (s != NULL)
 		printf(" (%" PRIu32 " stage%s x %" PRIu32 " devices)", s->n_stages,
 			s->n_stages == 1 ? "" : "s", s->stage_devices);
-	if (p->n != p->target->n_ranks)
-		printf(", %" PRIu64 " of them shown", p->n);
+	if (rs_view_n_ranks(p->v) != p->target->n_ranks)
+		printf(", %" PRIu64 " of them shown", rs_view_n_ranks(p->v));
 	printf(", %s\n", p->target->container);
 }
 
 static void print_row(const struct fs_measure *m, int file_width, bool exact)
 {
+	char rank[24] = "-"; /* an index or a companion is of no rank */
+
+	if (m->ranked)
+		snprintf(rank, sizeof(rank), "%" PRIu64, m->rank);
 	if (m->err.code != RS_OK) {
-		printf("%-6" PRIu64 " %-*s  refused\n", m->rank, file_width, m->path);
+		printf("%-6s %-*s  refused\n", rank, file_width, m->path);
 		return;
 	}
-	printf("%-6" PRIu64 " %-*s  %12s  %7" PRIu64 "  %10" PRIu32 "  %12.1f%s%s\n", m->rank,
-		file_width, m->path, FS_SIZE(m->bytes, exact), m->tensors, m->n_files,
+	printf("%-6s %-*s  %12s  %7" PRIu64 "  %10" PRIu32 "  %12.1f%s%s\n", rank, file_width,
+		m->path, FS_SIZE(m->bytes, exact), m->tensors, m->n_files,
 		1e6 * ratio(m->reads, m->bytes), m->remark[0] != '\0' ? "   " : "", m->remark);
 }
 
@@ -109,7 +113,7 @@ static void print_table(const struct plan *p)
 	int width = 4;
 
 	for (uint64_t i = 0; i < p->n; i++) {
-		int len = (int)strlen(p->ranks[i].path);
+		int len = (int)strlen(p->files[i].path);
 
 		width = len > width ? len : width;
 	}
@@ -121,7 +125,7 @@ static void print_table(const struct plan *p)
 				p->n - ROWS_HEAD - ROWS_TAIL);
 			i = p->n - ROWS_TAIL;
 		}
-		print_row(&p->ranks[i], width, p->o->bytes);
+		print_row(&p->files[i], width, p->o->bytes);
 	}
 }
 
@@ -140,11 +144,45 @@ static void print_totals(const struct plan *p)
 		ratio(p->touched, p->served));
 }
 
+/* Loaders of whole directories; false when files are loaded one by one. */
+static bool print_dir_loader(const struct plan *p)
+{
+	switch (p->target->opts.layout) {
+	case RS_ARRANGE_HF:
+		if (p->src->n_companions == 0)
+			return false; /* without a config.json nobody knows the model */
+		printf("load     transformers.AutoModel.from_pretrained(\"MOUNTPOINT\")\n");
+		return true;
+	case RS_ARRANGE_UNIFIED:
+		printf("load     mindspore.load_distributed_checkpoint(net, "
+		       "format=\"safetensors\", "
+		       "unified_safetensors_dir=\"MOUNTPOINT\")\n");
+		return true;
+	case RS_ARRANGE_VLLM:
+		printf("load     vllm.LLM(\"MOUNTPOINT\", load_format=\"sharded_state\", "
+		       "tensor_parallel_size=%" PRIu64 ")\n",
+			p->target->n_ranks);
+		return true;
+	case RS_ARRANGE_RANK:
+		break;
+	}
+	return false;
+}
+
 /* What to paste into a program that loads a file of the mount. */
 static void print_loader(const struct plan *p)
 {
-	const char *path = p->ranks[0].path;
+	const char *path = NULL;
 
+	for (uint64_t i = 0; i < p->n && path == NULL; i++)
+		if (p->files[i].ranked)
+			path = p->files[i].path;
+	if (path == NULL || print_dir_loader(p))
+		return;
+	if (strcmp(p->target->container, "pdparams") == 0) {
+		printf("load     paddle.load(\"MOUNTPOINT/%s\")\n", path);
+		return;
+	}
 	if (strcmp(p->target->container, "ckpt") == 0) {
 		printf("load     mindspore.load_checkpoint(\"MOUNTPOINT/%s\")\n", path);
 		return;
@@ -164,8 +202,8 @@ static void print_notes(const struct plan *p)
 	fs_notes(stdout, rs_catalog_notes(p->src->cat));
 	fs_notes(stdout, &p->target->notes);
 	for (uint64_t i = 0; i < p->n; i++)
-		for (uint64_t k = 0; k < p->ranks[i].notes.n; k++)
-			rs_note(&once, "%s", p->ranks[i].notes.items[k]);
+		for (uint64_t k = 0; k < p->files[i].notes.n; k++)
+			rs_note(&once, "%s", p->files[i].notes.items[k]);
 	fs_notes(stdout, &once);
 	rs_notes_done(&once);
 }
@@ -212,7 +250,11 @@ static void json_rank(struct rs_jsonw *w, const struct fs_measure *m, const uint
 	uint64_t *scratch)
 {
 	rs_jsonw_open(w, '{');
-	fs__json_uint(w, "rank", m->rank);
+	rs_jsonw_key(w, RS_STR("rank"));
+	if (m->ranked)
+		rs_jsonw_uint(w, m->rank);
+	else
+		rs_jsonw_null(w);
 	fs__json_str(w, "file", m->path);
 	fs__json_err(w, "error", &m->err);
 	if (m->err.code == RS_OK) {
@@ -255,7 +297,7 @@ static int json_notes(
 	lists[0] = rs_catalog_notes(p->src->cat);
 	lists[1] = &p->target->notes;
 	for (uint64_t i = 0; i < p->n; i++)
-		lists[2 + i] = &p->ranks[i].notes;
+		lists[2 + i] = &p->files[i].notes;
 	return fs__json_notes(w, lists, p->n + 2, err);
 }
 
@@ -274,7 +316,7 @@ static int write_json(
 	rs_jsonw_key(w, RS_STR("ranks"));
 	rs_jsonw_open(w, '[');
 	for (uint64_t i = 0; i < p->n; i++)
-		json_rank(w, &p->ranks[i], unit_rank, scratch);
+		json_rank(w, &p->files[i], unit_rank, scratch);
 	rs_jsonw_close(w, ']');
 	json_totals(w, p);
 	return json_notes(w, p, arena, err);
@@ -302,13 +344,13 @@ static int report_refused(const struct plan *p)
 	uint64_t told = 0, left = 0;
 
 	for (uint64_t i = 0; i < p->n; i++) {
-		const struct rs_err *e = &p->ranks[i].err;
+		const struct rs_err *e = &p->files[i].err;
 		bool known = false;
 
 		if (e->code == RS_OK)
 			continue;
 		for (uint64_t k = 0; k < i && !known; k++)
-			known = strcmp(p->ranks[k].err.msg, e->msg) == 0;
+			known = strcmp(p->files[k].err.msg, e->msg) == 0;
 		if (code == FS_EXIT_OK)
 			code = fs_exit_code(e->code);
 		if (known)
@@ -334,7 +376,7 @@ int fs_verb_plan(const struct fs_options *o)
 		return fs__verb_fail(o, "plan", &err);
 	p.src = rs_view_source(p.v);
 	p.target = rs_view_target(p.v);
-	if (fs__measure_all(p.v, &p.ranks, &p.n, &err) < 0 || total(&p, &err) < 0) {
+	if (fs__measure_all(p.v, &p.files, &p.n, &err) < 0 || total(&p, &err) < 0) {
 		code = fs__verb_fail(o, "plan", &err);
 	} else {
 		if (!o->json)
@@ -342,7 +384,7 @@ int fs_verb_plan(const struct fs_options *o)
 		code = report_refused(&p);
 		code = o->json ? print_json(&p, code) : code;
 	}
-	fs__measure_free(p.ranks, p.n);
+	fs__measure_free(p.files, p.n);
 	rs_free(p.unit_used);
 	rs_view_close(p.v);
 	return code;

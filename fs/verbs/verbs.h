@@ -44,9 +44,9 @@ void fs__parallel(uint64_t n, void (*job)(void *arg, uint64_t i), void *arg);
 uint32_t fs__nearness(struct rs_str a, struct rs_str b);
 /* fs__view_path - inode of @path ("", "rank_0", "rank_0/FILE"); RS_USAGE when there is none. */
 int fs__view_path(const struct rs_view *v, const char *path, uint64_t *inode, struct rs_err *err);
-/* fs__view_file - the inode and "rank_3/NAME" of the @i-th shown rank's file. @path: 300 bytes. */
+/* fs__view_name - "rank_3/NAME" of a file, NAME at the root, or "rank_3". @path: 300 bytes. */
 #define FS_VIEW_PATH_MAX 300
-bool fs__view_file(const struct rs_view *v, uint64_t i, uint64_t *inode, char *path);
+void fs__view_name(const struct rs_view *v, uint64_t inode, char *path);
 /* fs__catalog_file_unit - unit of every catalog file, and rank of every unit (or UINT64_MAX). */
 int fs__catalog_owners(const struct rs_catalog *cat, struct rs_arena *arena, uint32_t **file_unit,
 	uint64_t **unit_rank, struct rs_err *err);
@@ -88,10 +88,12 @@ uint64_t fs__leaf_touched(const struct fs_leaf *leaf);
 /* fs__nest_at - the run that target byte @off comes from; NULL past the end. */
 const struct rs_run *fs__nest_at(const struct rs_nest *nest, uint64_t off);
 
-/* ------------------------------------------------------------- what a rank costs */
+/* ------------------------------------------------------------- what a file costs */
 
-/* All that `plan` says about the file of one shown rank. */
+/* All that `plan` says about one file. */
 struct fs_measure {
+	enum rs_output_kind kind;
+	bool ranked; /* it shows tensors of rank @rank */
 	uint64_t rank;
 	char path[FS_VIEW_PATH_MAX];
 	uint64_t bytes, tensors;
@@ -106,8 +108,8 @@ struct fs_measure {
 	struct rs_err err; /* code RS_OK: all of the above holds */
 };
 /*
- * fs__measure_all - build every shown rank's image, several at a time, and measure it.
- * Owns: *out is heap, one per shown rank, free with fs__measure_free.
+ * fs__measure_all - build every file's image, several at a time, and measure it.
+ * Owns: *out is heap, one per file, free with fs__measure_free.
  */
 int fs__measure_all(struct rs_view *v, struct fs_measure **out, uint64_t *n, struct rs_err *err);
 void fs__measure_free(struct fs_measure *m, uint64_t n);

@@ -79,14 +79,14 @@ struct rs_image {
 	int64_t mtime_ns;           /* newest of these files; of SOURCE when there are none */
 };
 /*
- * rs_image_build - the image of @rank's file, proved: every byte has exactly one origin.
- * Loads the headers of all units that the file takes from.
- * Owns: rs_image_free. @notes may be NULL.
- * mode: 0444 less every read bit that some file lacks, and less those of classes that may not
- * search a directory above it, up to SOURCE; the group's bit holds for @gid alone, or with that of
- * others. uid, gid: UINT32_MAX when the files differ. Threads: any.
+ * rs_image_build - the image of a file, proved: every byte has exactly one origin. Loads the
+ * headers of all units that the file takes from. A text made here takes from all files of the
+ * source. Owns: rs_image_free. @notes may be NULL. mode: 0444 less every read bit that some file
+ * lacks, and less those of classes that may not search a directory above it, up to SOURCE; the
+ * group's bit holds for @gid alone, or with that of others. uid, gid: UINT32_MAX when the files
+ * differ. Threads: any.
  */
-int rs_image_build(struct rs_target *target, uint64_t rank, struct rs_image **out,
+int rs_image_build(struct rs_target *target, const struct rs_output *output, struct rs_image **out,
 	struct rs_notes *notes, struct rs_err *err);
 void rs_image_free(struct rs_image *img);
 /*

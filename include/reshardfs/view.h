@@ -1,10 +1,12 @@
 /*
- * view.h - floor 7: the virtual tree: root, rank directories, one file in each; inode numbers are
- * arithmetic; images are built when first looked at, by builder threads, while requests wait.
+ * view.h - floor 7: the virtual tree: root, rank directories, files in these or at the root; inode
+ * numbers are arithmetic; images are built when first looked at, by builder threads, while requests
+ * wait.
  *
  *   root                                     inode 1
+ *   the k-th file at the root, by name       16 + k
  *   rank_R                                   (R + 1) << 20
- *   the k-th file of rank_R                  ((R + 1) << 20) + 1 + k
+ *   the k-th file of rank_R, by name         ((R + 1) << 20) + 1 + k
  *
  * Nothing here knows FUSE: a request that must wait is an opaque waiter (callback and pointer).
  */
@@ -42,6 +44,11 @@ struct rs_source *rs_view_source(const struct rs_view *v);
 struct rs_target *rs_view_target(const struct rs_view *v);
 uint64_t rs_view_n_ranks(const struct rs_view *v);          /* shown */
 uint64_t rs_view_rank(const struct rs_view *v, uint64_t i); /* the i-th shown, ascending */
+uint64_t rs_view_n_files(const struct rs_view *v);
+/* rs_view_file - inode of the @i-th file: those at the root by name, then by rank and name. */
+uint64_t rs_view_file(const struct rs_view *v, uint64_t i);
+/* rs_view_output - what is in a file; NULL when @inode is none. */
+const struct rs_output *rs_view_output(const struct rs_view *v, uint64_t inode);
 
 enum rs_node_kind { RS_NODE_NONE, RS_NODE_ROOT, RS_NODE_RANK, RS_NODE_FILE };
 struct rs_attr {
@@ -55,11 +62,13 @@ struct rs_attr {
 /* rs_view_node - what an inode number stands for; RS_NODE_NONE for a number that is not in the
  * tree. */
 enum rs_node_kind rs_view_node(const struct rs_view *v, uint64_t inode);
-uint64_t rs_view_inode_rank(const struct rs_view *v, uint64_t inode); /* of a rank or its file */
+/* rs_view_inode_rank - of a rank directory, or the rank whose list a file shows. */
+uint64_t rs_view_inode_rank(const struct rs_view *v, uint64_t inode);
 /* rs_view_child - inode of @name in directory @parent; 0 when there is none. Never builds. */
 uint64_t rs_view_child(const struct rs_view *v, uint64_t parent, const char *name);
 /*
- * rs_view_entry - the @i-th child of a directory, in name-number order; false past the last.
+ * rs_view_entry - the @i-th child of a directory, files first, by name, then ranks; false past the
+ * last.
  * @name: at least 256 bytes.
  */
 bool rs_view_entry(const struct rs_view *v, uint64_t dir, uint64_t i, char *name, uint64_t *inode);

@@ -261,13 +261,18 @@ void tiny_open(struct tiny *t, void (*change)(const struct tiny *t))
 		.container_default_name = "checkpoint_{rank}.ckpt",
 		.mindspore = true,
 		.n_ranks = TINY_RANKS,
+		.arena = rs_arena_new(1 << 20, &err),
 		.priv = t};
+	CHECK(t->target.arena);
+	CHECK(rs_target_arrange(
+		      &t->target, (const uint64_t[]){0, 1, 2, 3}, TINY_RANKS, NULL, &err) == 0);
 }
 
 void tiny_close(struct tiny *t)
 {
 	char path[64];
 
+	rs_arena_free(t->target.arena);
 	rs_catalog_free(t->cat);
 	rs_dir_close(t->handle);
 	for (uint32_t r = 0; r < TINY_RANKS; r++) {

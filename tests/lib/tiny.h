@@ -40,6 +40,8 @@ struct tiny {
 };
 
 uint8_t tiny_w(uint64_t row, uint64_t col);
+/* The file of target rank @r. */
+#define TINY_FILE(r) (&(const struct rs_output){.kind = RS_OUTPUT_LIST, .rank = (r)})
 /* tiny_open - @change: called when the files are there and before they are listed; may be NULL. */
 void tiny_open(struct tiny *t, void (*change)(const struct tiny *t));
 void tiny_close(struct tiny *t);

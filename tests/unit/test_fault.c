@@ -210,7 +210,9 @@ static int serve(const char *target, uint64_t rank, const struct bytes *want, st
 		goto out;
 	if (rs_target_check(t, &rank, 1, err) < 0)
 		goto out;
-	if (rs_image_build(t, rank, &img, &notes, err) < 0)
+	if (rs_target_arrange(t, &rank, 1, NULL, err) < 0)
+		goto out;
+	if (rs_image_build(t, &t->outputs[0], &img, &notes, err) < 0)
 		goto out;
 	status = read_image(img, source->cat, want, err);
 out:

@@ -46,7 +46,7 @@ static struct rs_image *build(struct tiny *t, uint64_t rank)
 	struct rs_image *img = NULL;
 	struct rs_err err = {0};
 
-	if (rs_image_build(&t->target, rank, &img, NULL, &err) < 0)
+	if (rs_image_build(&t->target, TINY_FILE(rank), &img, NULL, &err) < 0)
 		fail_msg("%s", err.msg);
 	return img;
 }
@@ -56,7 +56,7 @@ static void refuse(struct tiny *t, enum rs_code code, const char *word)
 	struct rs_image *img = NULL;
 	struct rs_err err = {0};
 
-	assert_int_equal(rs_image_build(&t->target, 0, &img, NULL, &err), -1);
+	assert_int_equal(rs_image_build(&t->target, TINY_FILE(0), &img, NULL, &err), -1);
 	assert_null(img);
 	assert_int_equal(err.code, code);
 	assert_text(err.msg, word);
@@ -489,7 +489,7 @@ static void notes_come_from_list_and_format(void **state)
 	struct rs_image *img = NULL;
 
 	t->rows = 0;
-	assert_int_equal(rs_image_build(&t->target, 2, &img, &notes, NULL), 0);
+	assert_int_equal(rs_image_build(&t->target, TINY_FILE(2), &img, &notes, NULL), 0);
 	assert_int_equal(notes.n, 2);
 	assert_text(notes.items[0], "rank 2");
 	assert_text(notes.items[1], "'w' [0, 4]");
@@ -510,7 +510,7 @@ static void memory_may_end_anywhere(void **state)
 			int rc;
 
 			fault_alloc(n);
-			rc = rs_image_build(&t->target, 0, &img, NULL, &err);
+			rc = rs_image_build(&t->target, TINY_FILE(0), &img, NULL, &err);
 			if (!fault_hit()) {
 				assert_int_equal(rc, 0);
 				rs_image_free(img);
