@@ -77,6 +77,20 @@ static int take_files(struct rs_target *t, const struct rs__plan *plan, struct r
 	return 0;
 }
 
+/* What the braces of files.path may name. */
+static int take_axes(struct rs_target *t, const struct rs__mesh *m, struct rs_err *err)
+{
+	struct rs_axis *axes = RS_NEW_N(t->arena, struct rs_axis, m->n, err);
+
+	if (!axes)
+		return -1;
+	for (uint32_t a = 0; a < m->n; a++)
+		axes[a] = (struct rs_axis){m->axes[a].name, m->axes[a].size};
+	t->axes = axes;
+	t->n_axes = m->n;
+	return 0;
+}
+
 int rs__rules_open(struct rs_target *t, struct rs_str text, const char *name,
 	const struct rs__axis *sizes, uint32_t n_sizes, struct rs_err *err)
 {
@@ -94,6 +108,8 @@ int rs__rules_open(struct rs_target *t, struct rs_str text, const char *name,
 	t->priv = r;
 	t->n_ranks = r->plan->mesh.n_ranks;
 	t->mindspore = t->source->mindspore;
+	if (take_axes(t, &r->plan->mesh, err) < 0)
+		return -1;
 	return take_files(t, r->plan, err);
 }
 
