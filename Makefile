@@ -34,7 +34,8 @@ ALL_LDFLAGS = $($(B)) -pthread $(LDFLAGS)
 
 CORE_SRC := $(wildcard core/*/*.c)
 PROTO_C := $(GEN)/strategy.pb-c.c
-CORE_OBJ := $(CORE_SRC:%.c=$(OUT)/%.o) $(OUT)/gen/strategy.pb-c.o
+PLANS := $(sort $(wildcard core/target/plans/*.json))
+CORE_OBJ := $(CORE_SRC:%.c=$(OUT)/%.o) $(OUT)/gen/strategy.pb-c.o $(OUT)/gen/plans.o
 FS_SRC := $(wildcard fs/*.c fs/mount/*.c fs/verbs/*.c)
 FS_OBJ := $(FS_SRC:%.c=$(OUT)/%.o)
 LIB := $(OUT)/libreshard.a
@@ -71,6 +72,11 @@ help:
 $(GEN)/strategy.pb-c.c $(GEN)/strategy.pb-c.h &: core/layout/strategy.proto
 	@mkdir -p $(GEN)
 	protoc-c --c_out=$(GEN) --proto_path=core/layout $<
+
+# The plans that the program brings along are data, built in as text.
+$(GEN)/plans.c: core/target/plans core/target/plans/embed.sh $(PLANS)
+	@mkdir -p $(GEN)
+	sh core/target/plans/embed.sh $(PLANS) > $@.tmp && mv $@.tmp $@
 
 $(OUT)/gen/%.o: $(GEN)/%.c
 	@mkdir -p $(@D)

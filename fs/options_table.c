@@ -46,6 +46,8 @@ const size_t fs__n_verbs = sizeof(fs__verbs) / sizeof(fs__verbs[0]);
 const struct fs_option fs__options[] = {
 	{"target", 0, FS_KIND_TEXT, AT(view.target.target), 0, "T", "",
 		"full (one rank), same, a short target (tp4.pp2), a strategy, or a plan", TARGET},
+	{"plan", 0, FS_KIND_TEXT, AT(view.target.plan), 0, "NAME|FILE", "by model_type",
+		"the rules of a short target: a shipped plan, or a file", TARGET},
 	{"src_strategy", 0, FS_KIND_TEXT, AT(view.source.strategy), 0, "PATH",
 		"looked for in SOURCE and SOURCE/strategy", "the strategy that wrote SOURCE",
 		SOURCE},
@@ -210,9 +212,9 @@ void fs_options_help(FILE *to, const char *verb, bool full)
 	for (size_t i = 0; i < fs__n_verbs; i++)
 		fprintf(to, "  %-9s %s\n%12s%s\n", fs__verbs[i].name, fs__verbs[i].operands, "",
 			fs__verbs[i].summary);
-	fputs("\nT is `full` (one rank, whole tensors), `same`, a short target such as tp4.pp2, "
-	      "or\n"
-	      "the path of a MindSpore strategy (file or directory) or of a plan.\n"
+	fputs("\nT is `full`, `same`, axes and sizes joined by dots, innermost first, such as\n"
+	      "`tp4.pp2` (tp, ep, dp, pp; opt at the end cuts optimizer shards), or the path of a\n"
+	      "plan or of a MindSpore strategy; a file called like tp4 is reached as ./tp4.\n"
 	      "A directory called like a verb is reached as ./plan.\n"
 	      "\n"
 	      "exit codes\n"

@@ -145,6 +145,8 @@ static int open_short(struct rs_target *t, struct rs_err *err)
 
 	if (!s || rs__short_parse(rs_str(t->opts.target), s, err) < 0)
 		return -1;
+	if (t->opts.plan || (!t->source->strategy && t->source->config.model_type.len))
+		return rs__short_open_rules(t, s, err);
 	return rs__short_open(t, s, err);
 }
 

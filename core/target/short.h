@@ -6,6 +6,7 @@
  *   short_pieces.c     the same for sources that list pieces, or hold whole tensors
  *   short_stages.c     which tensor goes to which pipeline stage
  *   short_make.c       all of that with new sizes: an ordinary strategy, which cut.c goes by
+ *   short_rules.c      rules that name the axes, shipped or given
  */
 #ifndef RESHARDFS_CORE_TARGET_SHORT_H
 #define RESHARDFS_CORE_TARGET_SHORT_H
@@ -84,6 +85,8 @@ int rs__short_stages(struct rs_target *t, const struct rs__short *s, struct rs__
  * Binding is RS_USAGE for cuts that do not divide, and where nothing tells what an axis cuts.
  */
 int rs__short_open(struct rs_target *t, struct rs__short *s, struct rs_err *err);
+/* rs__short_open_rules - have @t go by the rules of plan= or of its model. */
+int rs__short_open_rules(struct rs_target *t, const struct rs__short *s, struct rs_err *err);
 /*
  * rs__short_plan - the rules of a short target: plan=, or those shipped for the model of the
  * source. Errors: RS_USAGE (no such plan), and those of reading a file.

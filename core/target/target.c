@@ -31,7 +31,9 @@ static int copy_options(
 	if (!t->opts.target || !t->container)
 		return -1;
 	t->opts.container = opts->container ? t->container : NULL;
-	return 0;
+	if (opts->plan)
+		t->opts.plan = rs_arena_copy(t->arena, opts->plan, strlen(opts->plan), err);
+	return !opts->plan || t->opts.plan ? 0 : -1;
 }
 
 /* A kind may say its own; else files are called as the framework that wrote them calls them. */
