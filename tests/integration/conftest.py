@@ -117,7 +117,11 @@ class Mount:
         if self.closed:
             return
         self.closed = True
-        done = subprocess.run(["fusermount3", "-u", str(self.path)], capture_output=True)
+        for _ in range(20):  # a reader that was killed may not have closed its file yet
+            done = subprocess.run(["fusermount3", "-u", str(self.path)], capture_output=True)
+            if b"busy" not in done.stderr:
+                break
+            time.sleep(0.1)
         if done.returncode:
             subprocess.run(["fusermount3", "-u", "-z", str(self.path)], capture_output=True)
         try:
