@@ -7,10 +7,10 @@
  *   rules_match.c   "model.layers.{N}.weight": patterns of names
  *   rules_mesh.c    ranks, coordinates, and how axes deal out indices and rows
  *   rules_view.c    a tensor seen through slice, transpose, pad, cut, concat: a list of parts
- *   rules_bind.c    plan x catalog -> what is made from what
+ *   rules_bind.c    plan x catalog (rules_origin.c) -> what is made from what
  *   rules_place.c   what it is called, and on which ranks it is
  *   rules_value.c   what it is on one rank: a view; scales that follow weights: rules_scale.c
- *   rules.c         the kind of target: open, check, list, needs
+ *   rules.c         the kind of target; rules_list.c and rules_check.c: what it is asked
  */
 #ifndef RESHARDFS_CORE_TARGET_RULES_H
 #define RESHARDFS_CORE_TARGET_RULES_H
@@ -375,6 +375,9 @@ const struct rs__placement *rs__placement_find(
 /* rs__view_scale - @weight, made from @weights, seen in blocks: made from @scales instead. */
 int rs__view_scale(struct rs__view *v, const struct rs__view *weight,
 	const struct rs__instance *weights, const struct rs__instance *scales, struct rs_err *err);
+/* rs__placement_wanted - shape and dtype of what @p is, seen as @v; parts come later. */
+int rs__placement_wanted(const struct rs__placement *p, const struct rs__view *v,
+	struct rs_wanted *want, struct rs_err *err);
 /* rs__placement_view - what @p is on the rank at @coords; *@first gets its first source tensor. */
 int rs__placement_view(const struct rs__rules *r, const struct rs__placement *p,
 	const uint32_t *coords, struct rs__view *v, const struct rs__origin **first,
