@@ -4,8 +4,9 @@
  *
  * The words give the axes of the plan their sizes. Where a plan NAME.tied stands beside NAME it is
  * for models whose head is their embedding, which are those without a head: whether there is one is
- * known once the source is described. Refuses models without rules, and names that are neither a
- * shipped plan nor a file. Read next: presets.c, rules.h.
+ * known once the source is described. NAME.vllm has the fused names of layout=vllm. Refuses models
+ * without rules, and names that are neither a shipped plan nor a file. Read next: presets.c,
+ * rules.h.
  */
 #include "core/target/presets.h"
 #include "core/target/rules.h"
@@ -57,14 +58,18 @@ static int read_plan(
 	return rc;
 }
 
-/* The plan NAME.tied of a model without a head, if there is one. */
-static bool find_tied(const struct rs_target *t, const char *wanted, struct rs_str *text)
+/* The shipped plan @wanted, in the form that layout and model ask for. */
+static bool find_shipped(const struct rs_target *t, const char *wanted, struct rs_str *text)
 {
-	const char *tied = rs_arena_printf(t->arena, NULL, "%s.tied", wanted);
+	bool fused = t->opts.layout == RS_ARRANGE_VLLM && !rs_str_ends(rs_str(wanted), ".vllm");
+	bool tied = rs_catalog_n_tensors(t->source->cat) > 0 &&
+		    !rs_catalog_find(t->source->cat, RS_STR("lm_head.weight"));
+	const char *name = rs_arena_printf(t->arena, NULL, "%s%s", wanted, fused ? ".vllm" : "");
+	const char *twin = name ? rs_arena_printf(t->arena, NULL, "%s.tied", name) : NULL;
 
-	return tied && rs_catalog_n_tensors(t->source->cat) > 0 &&
-	       !rs_catalog_find(t->source->cat, RS_STR("lm_head.weight")) &&
-	       rs__preset_find(rs_str(tied), text);
+	if (!twin)
+		return false;
+	return (tied && rs__preset_find(rs_str(twin), text)) || rs__preset_find(rs_str(name), text);
 }
 
 int rs__short_plan(
@@ -80,7 +85,7 @@ int rs__short_plan(
 	*name = rs_arena_printf(t->arena, err, "plan %s", wanted);
 	if (!*name)
 		return -1;
-	if (find_tied(t, wanted, text) || rs__preset_find(rs_str(wanted), text))
+	if (find_shipped(t, wanted, text))
 		return 0;
 	if (t->opts.plan) {
 		*name = wanted;
