@@ -237,6 +237,14 @@ int rs_file_check(const struct rs_file *file, struct rs_err *err)
 	return rs_hint(err, "mount again to serve what the file holds now");
 }
 
+/* A mapped page could not be had: the file has lost its end, or the disk failed. */
+static int fail_mapped(const struct rs_file *file, uint64_t off, struct rs_err *err)
+{
+	if (rs_file_check(file, err) < 0)
+		return -1;
+	return fail_read(file, off, EIO, err);
+}
+
 int rs_io_gather(
 	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err)
 {
@@ -250,7 +258,7 @@ int rs_io_gather(
 	if (!rs_range_ok(off, span, file->size))
 		return fail_range(file, off, span, err);
 	if (file->map)
-		return rs__map_copy(file, rows, dst) ? 0 : fail_short(file, off, span, err);
+		return rs__map_copy(file, rows, dst) ? 0 : fail_mapped(file, off, err);
 	if (count == 1 || rows->pitch == width)
 		return read_range(file, off, dst, width * count, err);
 	for (uint64_t i = 0; i < count; i++, off += rows->pitch, dst += width)

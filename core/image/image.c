@@ -95,8 +95,7 @@ static int collect_files(
 	for (uint32_t f = 0; f < n_all; f++)
 		n += used[f];
 	files = RS_NEW_N(img->arena, uint32_t, n, err);
-	img->checked = RS_NEW_N(img->arena, _Atomic(uint32_t), n, err);
-	if (files && img->checked) {
+	if (files) {
 		img->files = files;
 		img->n_files = n;
 		for (uint32_t f = 0; f < n_all; f++)

@@ -7,9 +7,7 @@
  * still fail here is I/O, and a source that is no longer what it was (RS_CHANGED).
  * Read next: core/plan/walk.c for rows, core/base/io.c for what gathers them.
  */
-#include <stdatomic.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include "core/image/internal.h"
 
@@ -51,13 +49,36 @@ static uint8_t *add_room(struct rs_reply *to, uint64_t len)
 
 /* ------------------------------------------------------------------- change */
 
-/* Seconds since boot, never 0, for "was checked within this second". */
-static uint32_t coarse_now(void)
-{
-	struct timespec t = {0};
+/*
+ * The source files that an answer takes bytes from. Each is asked whether it was written to, after
+ * its bytes were copied, so that they are known to be those that the header spoke of. Asking costs
+ * less than a microsecond, and an answer that was not asked about could hold zeros: of a mapped
+ * page that lost its end the rest reads as such. Rows of many files alternate, hence the set.
+ */
+#define TOUCHED_MAX 16
+struct touched {
+	const struct rs_file *files[TOUCHED_MAX];
+	uint32_t n;
+};
 
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint32_t)t.tv_sec + 1;
+static int check_touched(struct touched *t, struct rs_err *err)
+{
+	for (; t->n > 0; t->n--)
+		if (rs_file_check(t->files[t->n - 1], err) < 0)
+			return -1;
+	return 0;
+}
+
+/* Remember @file, from which no byte has been taken since it was last asked. */
+static int touch(struct touched *t, const struct rs_file *file, struct rs_err *err)
+{
+	for (uint32_t i = 0; i < t->n; i++)
+		if (t->files[i] == file)
+			return 0;
+	if (t->n == TOUCHED_MAX && check_touched(t, err) < 0)
+		return -1;
+	t->files[t->n++] = file;
+	return 0;
 }
 
 /* The greatest i with sorted[i] <= value; sorted[0] <= value. */
@@ -73,38 +94,6 @@ static uint64_t find_segment(const uint64_t *sorted, uint64_t n, uint64_t value)
 		n -= half;
 	}
 	return low;
-}
-
-static uint32_t find_file(const struct rs_image *img, uint32_t file)
-{
-	uint32_t low = 0, n = img->n_files;
-
-	while (n > 1) {
-		uint32_t half = n / 2;
-
-		if (img->files[low + half] <= file)
-			low += half;
-		n -= half;
-	}
-	return low;
-}
-
-/*
- * Has the file been written to since its header was read? Asked after its bytes were copied, so
- * that they are known to be old ones, and at most once a second for each file of an image. A
- * file that did change is asked about at every read, and so goes on failing.
- */
-static int check_file(const struct rs_image *img, uint32_t number, const struct rs_file *file,
-	uint32_t now, struct rs_err *err)
-{
-	_Atomic(uint32_t) *checked = &img->checked[find_file(img, number)];
-
-	if (atomic_load_explicit(checked, memory_order_relaxed) == now)
-		return 0;
-	if (rs_file_check(file, err) < 0)
-		return -1;
-	atomic_store_explicit(checked, now, memory_order_relaxed);
-	return 0;
 }
 
 /* ------------------------------------------------------------------- slices */
@@ -135,13 +124,11 @@ static int add_rows(const struct rs_file *file, const struct rs_rows *rows, stru
 }
 
 /* Bytes of a tensor in the dtype of its sources. */
-static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_nest *nest, uint64_t skip, uint64_t len, struct rs_reply *to,
-	struct rs_err *err)
+static int read_slice(struct rs_catalog *cat, const struct rs_nest *nest, uint64_t skip,
+	uint64_t len, struct rs_reply *to, struct touched *touched, struct rs_err *err)
 {
 	const struct rs_file *file = NULL;
 	uint32_t number = RS_ROWS_ZERO;
-	uint32_t now = coarse_now();
 	struct rs_rows rows;
 	struct rs_walk w;
 
@@ -152,26 +139,23 @@ static int read_slice(const struct rs_image *img, struct rs_catalog *cat,
 			continue;
 		}
 		if (rows.file != number) {
-			if (file && check_file(img, number, file, now, err) < 0)
-				return -1;
 			number = rows.file;
 			file = rs_catalog_file(cat, number, err);
-			if (!file)
+			if (!file || touch(touched, file, err) < 0)
 				return -1;
 		}
 		if (add_rows(file, &rows, to, err) < 0)
 			return -1;
 	}
-	return file ? check_file(img, number, file, now, err) : 0;
+	return 0;
 }
 
 /*
  * Bytes [skip, skip + len) of a tensor that is shown in another dtype: whole elements go through
  * a block on the stack; of an element that the stretch cuts, the part that is asked for is kept.
  */
-static int read_cast(const struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_segment *segment, uint64_t skip, uint64_t len, struct rs_reply *to,
-	struct rs_err *err)
+static int read_cast(struct rs_catalog *cat, const struct rs_segment *segment, uint64_t skip,
+	uint64_t len, struct rs_reply *to, struct touched *touched, struct rs_err *err)
 {
 	const uint64_t from = rs_dtype_bits(segment->cast_from) / 8;
 	const uint64_t shown = rs_dtype_bits(segment->cast_to) / 8;
@@ -187,7 +171,8 @@ static int read_cast(const struct rs_image *img, struct rs_catalog *cat,
 			part = n * shown;
 		}
 		struct rs_reply block = {.buf = stored};
-		if (read_slice(img, cat, segment->nest, first * from, n * from, &block, err) < 0)
+		if (read_slice(cat, segment->nest, first * from, n * from, &block, touched, err) <
+			0)
 			return -1;
 		uint8_t *dst = add_room(to, part);
 		rs_cast(segment->cast_from, segment->cast_to, stored, whole ? dst : one, n);
@@ -199,14 +184,13 @@ static int read_cast(const struct rs_image *img, struct rs_catalog *cat,
 	return 0;
 }
 
-static int read_tensor(const struct rs_image *img, struct rs_catalog *cat,
-	const struct rs_segment *segment, uint64_t skip, uint64_t len, struct rs_reply *to,
-	struct rs_err *err)
+static int read_tensor(struct rs_catalog *cat, const struct rs_segment *segment, uint64_t skip,
+	uint64_t len, struct rs_reply *to, struct touched *touched, struct rs_err *err)
 {
 	skip += segment->skip;
 	if (segment->cast_to != RS_DT_NONE)
-		return read_cast(img, cat, segment, skip, len, to, err);
-	return read_slice(img, cat, segment->nest, skip, len, to, err);
+		return read_cast(cat, segment, skip, len, to, touched, err);
+	return read_slice(cat, segment->nest, skip, len, to, touched, err);
 }
 
 static void add_literal(struct rs_reply *to, const uint8_t *bytes, uint64_t len)
@@ -220,6 +204,8 @@ static void add_literal(struct rs_reply *to, const uint8_t *bytes, uint64_t len)
 int rs_image_reply(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,
 	struct rs_reply *to, struct rs_err *err)
 {
+	struct touched touched = {.n = 0};
+
 	if (!rs_range_ok(off, len, img->size))
 		return rs_fail(err, RS_USAGE, "a read that goes past the end of the file");
 	if (len == 0)
@@ -237,14 +223,14 @@ int rs_image_reply(const struct rs_image *img, struct rs_catalog *cat, uint64_t 
 			memset(add_room(to, part), segment->byte, part);
 			break;
 		case RS_SEGMENT_SLICE:
-			if (read_tensor(img, cat, segment, skip, part, to, err) < 0)
+			if (read_tensor(cat, segment, skip, part, to, &touched, err) < 0)
 				return -1;
 			break;
 		}
 		off += part;
 		len -= part;
 	}
-	return 0;
+	return check_touched(&touched, err);
 }
 
 int rs_image_read(const struct rs_image *img, struct rs_catalog *cat, uint64_t off, uint64_t len,

@@ -74,9 +74,8 @@ struct rs_image {
 	const struct rs_nest *const *nests; /* per list item */
 	const uint32_t *files; /* catalog files that the bytes come from, ascending, distinct */
 	uint32_t n_files;
-	_Atomic(uint32_t) *checked; /* per file: the second in which it was last found unchanged */
-	uint32_t mode, uid, gid;    /* what all these files have in common; see rs_image_build */
-	int64_t mtime_ns;           /* newest of these files; of SOURCE when there are none */
+	uint32_t mode, uid, gid; /* what all these files have in common; see rs_image_build */
+	int64_t mtime_ns;        /* newest of these files; of SOURCE when there are none */
 };
 /*
  * rs_image_build - the image of a file, proved: every byte has exactly one origin. Loads the

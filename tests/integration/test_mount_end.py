@@ -66,6 +66,51 @@ def test_a_source_file_is_truncated(access, source, tmp_path, mount, digest):
     assert 1 <= len(told) <= 2 and all(line.startswith("reshardfs: ") for line in told), told
 
 
+@pytest.mark.parametrize("access", ["map", "pread"])
+@pytest.mark.parametrize("how", ["rewritten", "dated back", "cut in a page", "cut and grown", "longer"])
+def test_a_source_file_is_written_to(how, access, source, tmp_path, mount):
+    """ESTALE from the next read on, not a second later: never new bytes beside old ones, or zeros."""
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy)
+    m = mount(copy, "target=same", "access=" + access)
+    (file,) = (copy / "rank_1").glob("*.ckpt")
+    whole, before = file.read_bytes(), os.stat(file)
+    middle = len(whole) // 2 // 4096 * 4096
+    fd = os.open(m.file(1), os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # the kernel reads nothing ahead
+    os.pread(fd, 4096, 0)
+    with open(file, "r+b") as out:
+        if how in ("rewritten", "dated back"):
+            out.seek(middle)
+            out.write(b"\xff" * 4096)
+        elif how == "longer":
+            out.truncate(len(whole) + 1)
+        else:
+            out.truncate(middle + 100)
+            out.truncate(len(whole) if how == "cut and grown" else middle + 100)
+    if how == "dated back":
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    codes = [errno_of(os.pread, fd, 4096, middle) for _ in range(20)]
+    os.close(fd)
+    assert set(codes) == {errno.ESTALE}, codes
+
+
+@pytest.mark.parametrize("access", ["map", "pread"])
+def test_a_source_file_is_replaced(access, source, tmp_path, mount, digest):
+    """What was opened goes on: deleted, replaced by another file, or closed to others."""
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy)
+    m = mount(copy, "target=same", "access=" + access, "verify=headers")
+    files = {rank: next((copy / ("rank_%d" % rank)).glob("*.ckpt")) for rank in (1, 2, 3)}
+    want = {rank: files[rank].read_bytes() for rank in files}
+    files[1].unlink()
+    (tmp_path / "new").write_bytes(b"\0" * len(want[2]))
+    (tmp_path / "new").rename(files[2])
+    files[3].chmod(0)
+    for rank in files:
+        assert m.file(rank).read_bytes() == want[rank]
+
+
 def test_log_is_reopened_and_made_to_tell_more(source, point, tmp_path):
     log, pidfile = tmp_path / "log", tmp_path / "pid"
     up(source, point, "log=%s" % log, "pidfile=%s" % pidfile)
