@@ -239,7 +239,8 @@ static int interval(struct builder *b, uint32_t slot, uint32_t axis, uint64_t p,
 /*
  * Sweep along @axis over the blocks ids[base .. base + n), all of which span the intervals further
  * out. Called twice: without @first it counts the intervals, with it fills loops[first ..].
- * The blocks that an interval meets are kept above ids[base + n].
+ * The blocks that an interval meets are kept above ids[base + n]; of no blocks there is no place
+ * either, so the array has one more.
  */
 static int sweep(struct builder *b, uint32_t axis, uint64_t base, uint64_t n, const uint32_t *first,
 	uint32_t *n_intervals)
@@ -248,7 +249,7 @@ static int sweep(struct builder *b, uint32_t axis, uint64_t base, uint64_t n, co
 	uint64_t dim = b->blocks->shape.dims[axis], met = base + n, n_met = 0, next = 0, p = 0;
 
 	*n_intervals = 0;
-	if (rs_grow(&b->ids, &b->cap_ids, met + n, sizeof(*b->ids), b->err) < 0)
+	if (rs_grow(&b->ids, &b->cap_ids, met + n + 1, sizeof(*b->ids), b->err) < 0)
 		return -1;
 	while (p < dim) {
 		for (uint64_t i = 0; i < n_met;) { /* drop the blocks that ended at p */
