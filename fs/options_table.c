@@ -95,6 +95,8 @@ const struct fs_option fs__options[] = {
 		"threads that serve requests", MOUNT},
 	{"access", 0, FS_KIND_CHOICE, AT(view.access), 0, "auto|map|pread", "auto",
 		"how SOURCE is read; auto maps files of local file systems", VIEW},
+	{"io_timeout", 0, FS_KIND_COUNT, AT(view.io_timeout_s), AT(view.io_timeout_set), "SECONDS",
+		"60", "give up a read of a file that is not mapped; 0: never", VIEW},
 	{"cache", 0, FS_KIND_SWITCH, AT(direct), 0, "auto|never", "auto",
 		"never: for one-pass readers; shared mappings need auto", MOUNT},
 	{"allow_other", 0, FS_KIND_FLAG, AT(allow_other), 0, NULL, "",

@@ -30,9 +30,16 @@ void rs__scrub(char *s);
  * Errors: RS_CORRUPT (not a regular file), RS_IO.
  */
 int rs__file_adopt(int fd, const char *name, struct rs_file *out, struct rs_err *err);
+/* rs__read_rows - gather rows, proved to lie inside the file, by pread, in this thread. */
+int rs__read_rows(
+	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err);
+/* rs__pool_read - the same through the pool of @file. */
+int rs__pool_read(
+	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err);
 /* rs__file_unmap - undo rs_file_map. */
 void rs__file_unmap(struct rs_file *file);
-/* rs__map_copy - copy rows, proved to lie inside the file, from its mapping; false: a page is gone. */
+/* rs__map_copy - copy rows, proved to lie inside the file, from its mapping; false: a page is gone.
+ */
 bool rs__map_copy(const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst);
 /* rs__fail_open - the error for a failed open of @name, by errno @sys. */
 int rs__fail_open(struct rs_err *err, int sys, const char *name);

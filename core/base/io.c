@@ -183,9 +183,26 @@ static int read_fd(
 static int read_range(
 	const struct rs_file *file, uint64_t off, uint8_t *dst, uint64_t len, struct rs_err *err)
 {
+	const struct rs_rows one = {.off = off, .width = len, .count = 1};
+
+	if (file->pool)
+		return rs__pool_read(file, &one, dst, err);
 	if (file->fd >= 0)
 		return read_fd(file, off, dst, len, err);
 	memcpy(dst, file->mem + off, (size_t)len);
+	return 0;
+}
+
+int rs__read_rows(
+	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err)
+{
+	uint64_t off = rows->off;
+
+	if (rows->count == 1 || rows->pitch == rows->width)
+		return read_range(file, off, dst, rows->width * rows->count, err);
+	for (uint64_t i = 0; i < rows->count; i++, off += rows->pitch, dst += rows->width)
+		if (read_range(file, off, dst, rows->width, err) < 0)
+			return -1;
 	return 0;
 }
 
@@ -259,10 +276,6 @@ int rs_io_gather(
 		return fail_range(file, off, span, err);
 	if (file->map)
 		return rs__map_copy(file, rows, dst) ? 0 : fail_mapped(file, off, err);
-	if (count == 1 || rows->pitch == width)
-		return read_range(file, off, dst, width * count, err);
-	for (uint64_t i = 0; i < count; i++, off += rows->pitch, dst += width)
-		if (read_range(file, off, dst, width, err) < 0)
-			return -1;
-	return 0;
+	return file->pool ? rs__pool_read(file, rows, dst, err)
+			  : rs__read_rows(file, rows, dst, err);
 }

@@ -27,6 +27,11 @@ struct rs_catalog *rs_catalog_new(uint64_t limit_bytes, struct rs_err *err)
 	return c;
 }
 
+bool rs_catalog_hangs(const struct rs_catalog *c)
+{
+	return rs_pool_hangs(c->pool);
+}
+
 void rs_catalog_free(struct rs_catalog *c)
 {
 	if (!c)
@@ -43,6 +48,7 @@ void rs_catalog_free(struct rs_catalog *c)
 	pthread_cond_destroy(&c->loaded);
 	pthread_mutex_destroy(&c->lock);
 	rs_notes_done(&c->notes);
+	rs_pool_free(c->pool);
 	rs_free(c->tables);
 	rs_free(c->units);
 	rs_free(c->files);
@@ -75,6 +81,13 @@ void rs_catalog_set_names(struct rs_catalog *c, rs_name_fn fn, void *arg)
 void rs_catalog_set_access(struct rs_catalog *c, enum rs_access access)
 {
 	c->access = access;
+}
+
+int rs_catalog_set_timeout(struct rs_catalog *c, uint32_t timeout_ms, struct rs_err *err)
+{
+	rs_pool_free(c->pool);
+	c->pool = rs_pool_new(timeout_ms, err);
+	return c->pool ? 0 : -1;
 }
 
 int rs_catalog_add_unit(struct rs_catalog *c, const char *name, const struct rs_source_file *files,

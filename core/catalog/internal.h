@@ -34,6 +34,7 @@ struct rs_catalog {
 	rs_name_fn name_fn; /* what added tensors are called; may be NULL */
 	void *name_arg;
 	enum rs_access access; /* set before any thread starts */
+	struct rs_pool *pool;  /* the same; NULL: no deadline */
 	struct unit *units;
 	uint64_t n_units, cap_units;
 	struct source_file *files;

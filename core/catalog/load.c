@@ -22,7 +22,10 @@ const struct rs_file *rs_catalog_file(struct rs_catalog *c, uint32_t file, struc
 
 	if (atomic_load_explicit(&f->is_open, memory_order_acquire))
 		return &f->file;
-	if (c->loader.open(c->loader.self, f->pub.path, &opened, err) < 0)
+	int failed = c->pool ? rs_pool_open(c->pool, c->loader.open, c->loader.self, f->pub.path,
+				       &opened, err)
+			     : c->loader.open(c->loader.self, f->pub.path, &opened, err);
+	if (failed)
 		return NULL;
 	if (!same_file(&opened.id, &f->pub.id)) {
 		rs_file_close(&opened);
@@ -33,6 +36,8 @@ const struct rs_file *rs_catalog_file(struct rs_catalog *c, uint32_t file, struc
 		return NULL;
 	}
 	rs_file_map(&opened, c->access);
+	if (!opened.map)
+		opened.pool = c->pool;
 	pthread_mutex_lock(&c->lock);
 	bool late = atomic_load_explicit(&f->is_open, memory_order_relaxed);
 	if (!late) {

@@ -26,14 +26,13 @@ static int check_entry(struct rs_catalog *c, const struct rs_tensor *t,
 {
 	if (e->dtype == t->dtype && rs_shape_eq(&e->shape, slice))
 		return 0;
-	rs_fail(err, RS_CORRUPT,
-		"%s: tensor '%s': expected %s %s (by %s%s), found %s %s",
+	rs_fail(err, RS_CORRUPT, "%s: tensor '%s': expected %s %s (by %s%s), found %s %s",
 		rs_catalog_file_info(c, c->units[unit].pub.first_file)->path, RS_SHOW(t->name),
 		rs_dtype_name(t->dtype), RS_SHAPE_SHOW(slice),
 		t->grid ? rs_catalog_file_info(c, c->units[t->witness].pub.first_file)->path
 			: "what lists the pieces",
-		t->grid ? " and the strategy" : "",
-		rs_dtype_name(e->dtype), RS_SHAPE_SHOW(&e->shape));
+		t->grid ? " and the strategy" : "", rs_dtype_name(e->dtype),
+		RS_SHAPE_SHOW(&e->shape));
 	return rs_hint(err, "a file of another run or step? compare with: reshardfs inspect");
 }
 

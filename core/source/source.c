@@ -195,6 +195,9 @@ void rs_source_close(struct rs_source *src)
 {
 	if (!src)
 		return;
+	/* A thread in a hung read comes back to files and directory some day, or never. */
+	if (src->cat && rs_catalog_hangs(src->cat))
+		return;
 	if (src->ops && src->ops->done)
 		src->ops->done(src);
 	rs_catalog_free(src->cat);

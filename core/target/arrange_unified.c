@@ -174,7 +174,7 @@ static int add_map(struct rs__arranging *a, const uint64_t *items, uint64_t n, u
 	struct rs_output o = {
 		.kind = RS_OUTPUT_TEXT, .at_root = true, .name = "param_name_map.json"};
 	struct rs__mapped *map = map_parts(a, items, n, n_parts, err);
-	uint64_t total;
+	uint64_t total = 0;
 	int rc = map ? count_total(a->t, a->t->arranged->whole, items, n, &total, err) : -1;
 
 	if (rc == 0)

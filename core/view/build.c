@@ -12,7 +12,6 @@
  * Read next: body.c, where the built images live and die.
  */
 #include <inttypes.h>
-#include <signal.h>
 
 #include "core/view/body.h"
 #include "core/view/internal.h"
@@ -302,7 +301,7 @@ int rs__view_prove(struct rs_view *v, struct rs_err *err)
 	pthread_mutex_init(&p.lock, NULL);
 	/* The caller works, too: threads that cannot be had make it slower, and no more. */
 	while (n + 1 < v->n_builders && n + 1 < v->n_files &&
-		pthread_create(&threads[n], NULL, prove, &p) == 0)
+		rs_thread_start(&threads[n], prove, &p) == 0)
 		n++;
 	prove(&p);
 	for (uint32_t i = 0; i < n; i++)
@@ -330,21 +329,12 @@ static void end_builders(struct rs_view *v)
 
 int rs_view_start(struct rs_view *v, struct rs_err *err)
 {
-	sigset_t ours, before;
 	int failed = 0;
 
-	/* Signals are for the thread that started us; faults of our own must stay deliverable. */
-	sigfillset(&ours);
-	sigdelset(&ours, SIGBUS);
-	sigdelset(&ours, SIGSEGV);
-	sigdelset(&ours, SIGFPE);
-	sigdelset(&ours, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &ours, &before);
 	while (v->n_threads < v->n_builders && failed == 0) {
-		failed = pthread_create(&v->threads[v->n_threads], NULL, builder, v);
+		failed = rs_thread_start(&v->threads[v->n_threads], builder, v);
 		v->n_threads += failed == 0;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (failed == 0)
 		return 0;
 	end_builders(v);

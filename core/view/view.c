@@ -12,6 +12,7 @@
 
 #include "core/view/internal.h"
 
+#define TIMEOUT_DEFAULT_S 60
 #define MEMORY_DEFAULT 256000000ull
 #define RANKS_MAX (1ull << 40) /* inode numbers are (rank + 1) << 20 */
 
@@ -102,6 +103,17 @@ static int agree(struct rs_view *v, struct rs_err *err)
 	return rs_target_check(v->target, v->ranks, v->n_ranks, err);
 }
 
+static int set_timeout(
+	struct rs_source *source, const struct rs_view_options *opts, struct rs_err *err)
+{
+	uint32_t seconds = opts->io_timeout_set ? opts->io_timeout_s : TIMEOUT_DEFAULT_S;
+
+	if (seconds == 0)
+		return 0;
+	return rs_catalog_set_timeout(
+		source->cat, (uint32_t)rs_min(seconds, UINT32_MAX / 1000) * 1000, err);
+}
+
 int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struct rs_err *err)
 {
 	struct rs_source_options source_opts = opts->source;
@@ -115,6 +127,10 @@ int rs_view_open(const struct rs_view_options *opts, struct rs_view **out, struc
 	if (rs_source_open(&source_opts, &source, err) < 0)
 		return -1;
 	rs_catalog_set_access(source->cat, opts->access);
+	if (set_timeout(source, opts, err) < 0) {
+		rs_source_close(source);
+		return -1;
+	}
 	if (rs_target_open(&opts->target, source, &target, err) < 0 ||
 		rs__view_new(opts, source, target, &v, err) < 0) {
 		if (target)

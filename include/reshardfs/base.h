@@ -11,6 +11,7 @@
 #ifndef RESHARDFS_BASE_H
 #define RESHARDFS_BASE_H
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -158,6 +159,12 @@ void rs_free(void *p);
  */
 int rs_grow(void *items, uint64_t *cap, uint64_t need, uint64_t size, struct rs_err *err);
 
+/*
+ * rs_thread_start - a thread that leaves all signals to others, but for faults of its own. @thread
+ * NULL: detached. Returns 0 or an errno.
+ */
+int rs_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
 /* Remarks for people, collected while something is opened or planned; printed by `plan`. */
 struct rs_notes {
 	char **items; /* heap, each too */
@@ -187,6 +194,7 @@ struct rs_file {
 	uint64_t size;
 	const char *name; /* for messages; borrowed */
 	struct rs_identity id;
+	struct rs_pool *pool; /* reads go through it, with a deadline; NULL: directly */
 };
 
 /*
@@ -207,6 +215,24 @@ void rs_file_close(struct rs_file *file);
  */
 enum rs_access { RS_ACCESS_AUTO, RS_ACCESS_MAP, RS_ACCESS_PREAD };
 void rs_file_map(struct rs_file *file, enum rs_access access);
+/*
+ * Threads that read in our stead, so that we can stop waiting: at most @timeout_ms for each MiB.
+ * RS_IO (sys ETIMEDOUT) at the deadline. A pool may be freed while reads hang; it then goes when
+ * these return. Threads: any.
+ */
+#define RS_POOL_HUNG 64 /* reads given up and not returned; beyond, reads fail at once */
+struct rs_pool *rs_pool_new(uint32_t timeout_ms, struct rs_err *err);
+void rs_pool_free(struct rs_pool *p);
+/*
+ * rs_pool_open - open a file by @open(@self, @path), which must stay good until that returns,
+ * deadline or not: see rs_pool_hangs. A file that is opened too late is closed again.
+ */
+typedef int (*rs_open_fn)(void *self, const char *path, struct rs_file *out, struct rs_err *err);
+int rs_pool_open(struct rs_pool *p, rs_open_fn open, void *self, const char *path,
+	struct rs_file *out, struct rs_err *err);
+/* rs_pool_hangs - is a job given up and not back? Then what it was given must not be freed. */
+bool rs_pool_hangs(struct rs_pool *p);
+
 /*
  * rs_file_read - exactly @len bytes at @off into @buf.
  * Short reads loop, EINTR retries. A file that ends early is RS_CHANGED when it once was long

@@ -256,7 +256,7 @@ struct rs_catalog;
 /* What a source gives the catalog to work with, and keeps alive as long as it. */
 struct rs_loader {
 	/* open file number @file (its path is rs_catalog_file_info) */
-	int (*open)(void *self, const char *path, struct rs_file *out, struct rs_err *err);
+	rs_open_fn open;
 	/*
 	 * read the header of @unit: @files are open, @n of them. Fills a table in a new arena.
 	 * Called by any thread, once per unit (again after RS_IO).
@@ -268,12 +268,19 @@ struct rs_loader {
 };
 
 struct rs_catalog *rs_catalog_new(uint64_t limit_bytes, struct rs_err *err);
+/* rs_catalog_hangs - is a thread still inside a read that was given up? Then free nothing. */
+bool rs_catalog_hangs(const struct rs_catalog *c);
 void rs_catalog_free(struct rs_catalog *c); /* closes files, frees tables and the loader */
 struct rs_arena *rs_catalog_arena(struct rs_catalog *c); /* for what lives as long; before seal */
 struct rs_notes *rs_catalog_notes(struct rs_catalog *c); /* remarks on the source; before seal */
 void rs_catalog_set_loader(struct rs_catalog *c, struct rs_loader loader);
 /* rs_catalog_set_access - how files opened from now on are read; RS_ACCESS_PREAD unless told. */
 void rs_catalog_set_access(struct rs_catalog *c, enum rs_access access);
+/*
+ * rs_catalog_set_timeout - a deadline for reads of files that are not mapped, headers included.
+ * Before anything is opened. RS_NOMEM.
+ */
+int rs_catalog_set_timeout(struct rs_catalog *c, uint32_t timeout_ms, struct rs_err *err);
 
 /* Building. Paths and names are copied. Every function: RS_NOMEM, RS_LIMIT. */
 int rs_catalog_add_unit(struct rs_catalog *c, const char *name, const struct rs_source_file *files,

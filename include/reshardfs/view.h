@@ -28,6 +28,9 @@ struct rs_view_options {
 	const char *ranks;     /* ranks=: "0-3+8", NULL: all */
 	bool proved;           /* verify=headers: build every image before rs_view_open returns */
 	enum rs_access access; /* access=: how data files are read */
+	bool io_timeout_set;
+	uint32_t io_timeout_s; /* io_timeout=: per read, where files are not mapped; 0: for ever; 60
+				  unless set */
 	uint64_t memory;       /* memory=: bytes of images kept; 0: 256 MB */
 	uint32_t builders;     /* threads; 0: clamp(cpus, 2, 8) */
 };

@@ -157,6 +157,25 @@ def test_a_source_that_hangs(source, mount, digest):
             reader.communicate()
 
 
+def test_a_source_that_hangs_is_given_up(source, mount, digest):
+    """At the deadline the reader has EIO and the log the file; when the source answers again, so do we."""
+    below = mount(source, "target=same")
+    m = mount(below.path, "target=same,io_timeout=1")
+    assert sha(m.path / FILE) == digest
+    below.process.send_signal(signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        with pytest.raises(OSError) as error:
+            m.file(1).read_bytes()
+        assert error.value.errno == errno.EIO and 0.9 < time.monotonic() - begin < 20
+        assert "no answer within 1000 ms" in m.log() and "rank_1" in m.log()
+        assert sha(m.path / FILE) == digest
+    finally:
+        below.process.send_signal(signal.SIGCONT)
+    want = next((source / "rank_1").glob("*.ckpt")).read_bytes()
+    assert m.file(1).read_bytes() == want
+
+
 def test_a_source_that_hangs_for_a_while(source, mount):
     """Requests that waited get the right bytes when the source answers again."""
     below = mount(source, "target=same")

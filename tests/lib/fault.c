@@ -143,6 +143,9 @@ ssize_t rs__pread(int fd, void *buf, size_t len, off_t off)
 		return fail_with(EAGAIN);
 	case FAULT_ESTALE:
 		return fail_with(ESTALE);
+	case FAULT_STALL:
+		usleep(FAULT_STALL_MS * 1000);
+		return pread(fd, buf, len, off);
 	}
 	abort();
 }

@@ -24,7 +24,10 @@ enum fault_kind {
 	FAULT_EINTR,
 	FAULT_EAGAIN,
 	FAULT_ESTALE,
+	FAULT_STALL, /* the right bytes, after FAULT_STALL_MS */
 };
+
+#define FAULT_STALL_MS 400
 
 /* Counting starts anew with each call; n = 0: no fault, count only. */
 void fault_alloc(uint64_t n);

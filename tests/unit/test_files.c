@@ -498,6 +498,70 @@ static void mapped_rows_are_the_same_and_survive_truncation(void **state)
 	rs_file_close(&file);
 }
 
+/* Reads through a pool give the same bytes, rows longer than its buffer included. */
+static void a_pool_reads_the_same(void **state)
+{
+	const struct rs_rows rows = {.off = 7, .pitch = 2500000, .width = 1500000, .count = 2};
+	const struct rs_rows small = {.off = 3, .pitch = 1000, .width = 10, .count = 4000};
+	uint8_t *bytes = calloc(4100000, 1), *right = calloc(3000000, 1), *got = calloc(3000000, 1);
+	struct rs_err err = {0};
+	struct rs_file file;
+	(void)state;
+
+	for (size_t i = 0; i < 4100000; i++)
+		bytes[i] = (uint8_t)(i * 2654435761u >> 13);
+	write_file("pooled", bytes, 4100000);
+	assert_int_equal(rs_file_open("pooled", NULL, &file, &err), 0);
+	struct rs_pool *pool = rs_pool_new(10000, &err);
+	assert_non_null(pool);
+	assert_int_equal(rs_io_gather(&file, &rows, right, &err), 0);
+	file.pool = pool;
+	assert_int_equal(rs_io_gather(&file, &rows, got, &err), 0);
+	assert_memory_equal(got, right, 3000000);
+	file.pool = NULL;
+	assert_int_equal(rs_io_gather(&file, &small, right, &err), 0);
+	file.pool = pool;
+	assert_int_equal(rs_io_gather(&file, &small, got, &err), 0);
+	assert_memory_equal(got, right, 40000);
+	assert_int_equal(rs_file_read(&file, 4099990, got, 10, &err), 0);
+	assert_memory_equal(got, bytes + 4099990, 10);
+	rs_pool_free(pool);
+	rs_file_close(&file);
+	free(bytes);
+	free(right);
+	free(got);
+}
+
+/* What stalls is given up at the deadline; the next read has another thread, and the first comes
+ * back. */
+static void a_stalled_read_is_given_up(void **state)
+{
+	struct rs_err err = {0};
+	struct rs_file file;
+	uint8_t got[10];
+	(void)state;
+
+	write_file("stalled", "0123456789", 10);
+	assert_int_equal(rs_file_open("stalled", NULL, &file, &err), 0);
+	struct rs_pool *pool = rs_pool_new(50, &err);
+	assert_non_null(pool);
+	file.pool = pool;
+	fault_read(1, FAULT_STALL);
+	assert_int_equal(rs_file_read(&file, 0, got, 10, &err), -1);
+	assert_int_equal(err.code, RS_IO);
+	assert_int_equal(err.sys, ETIMEDOUT);
+	assert_non_null(strstr(err.msg, "stalled@0"));
+	assert_int_equal(rs_file_read(&file, 5, got, 5, &err), 0);
+	assert_memory_equal(got, "56789", 5);
+	fault_clear();
+	usleep(FAULT_STALL_MS * 2000); /* the thread that was given up has come home */
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(rs_file_read(&file, 0, got, 10, &err), 0);
+	rs_pool_free(pool);
+	rs_file_close(&file);
+	usleep(50000); /* for its threads to go, so that none counts as a leak */
+}
+
 static void every_row_may_fail(void **state)
 {
 	const struct rs_rows rows = {.off = 0, .pitch = 100, .width = 10, .count = 10};
@@ -992,6 +1056,8 @@ int main(void)
 		in_tree(one_run_is_one_read),
 		in_tree(rows_outside_the_file_are_refused),
 		in_tree(mapped_rows_are_the_same_and_survive_truncation),
+		in_tree(a_pool_reads_the_same),
+		in_tree(a_stalled_read_is_given_up),
 		in_tree(every_row_may_fail),
 		in_tree(open_tells_what_is_no_directory),
 		in_tree(list_sorts_and_resolves),
