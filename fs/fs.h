@@ -31,6 +31,7 @@ struct fs_options {
 	struct rs_view_options view;
 	/* for verbs */
 	bool json, bytes, quiet;
+	bool emit; /* plan: print the target as a plan */
 	/* for mount */
 	bool foreground, allow_other, allow_root, nonempty, no_xattr, fake;
 	bool direct; /* cache=never: the kernel keeps no pages of the virtual files */

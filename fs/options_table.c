@@ -125,6 +125,8 @@ const struct fs_option fs__options[] = {
 		INSPECT | PLAN | EXPLAIN | RANKS | LS | STRATEGY},
 	{"bytes", 0, FS_KIND_FLAG, AT(bytes), 0, NULL, "", "sizes as integers",
 		INSPECT | PLAN | EXPLAIN | LS},
+	{"emit", 0, FS_KIND_FLAG, AT(emit), 0, NULL, "",
+		"print the target as a plan file, to read or to change", PLAN},
 	{"quiet", 'q', FS_KIND_FLAG, AT(quiet), 0, NULL, "", "errors only",
 		(INSPECT | PLAN | EXPLAIN | RANKS | LS | CAT | STRATEGY)},
 	{"lazy", 0, FS_KIND_FLAG, AT(lazy), 0, NULL, "",

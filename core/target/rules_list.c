@@ -3,7 +3,8 @@
  *
  * Every placement that is here becomes a wanted tensor with parts. They stand where their first
  * source tensor stands in the source: by stage and file for trees of ranks, by catalog order for
- * others; of one source, in the order of the rules. Refuses casts that do not exist.
+ * others; of one source, in the order of the rules. What no layout places is in every stage, and
+ * stands in the first that the rank takes anything else from. Refuses casts that do not exist.
  * Read next: rules_value.c, where the parts come from.
  */
 #include <inttypes.h>
@@ -44,6 +45,7 @@ int rs__placement_wanted(const struct rs__placement *p, const struct rs__view *v
 /* A wanted tensor, and where its first source stands in the order of the source. */
 struct item {
 	uint64_t place;
+	const struct rs__origin *loose; /* its first source, where no layout places that */
 	uint32_t rule;
 	struct rs_wanted want;
 };
@@ -94,6 +96,42 @@ static int place_of(const struct listing *l, const struct rs__origin *o, uint64_
 	return 0;
 }
 
+/* Is it an entry that no layout places, so that every stage stores it? */
+static bool is_loose(const struct listing *l, const struct rs__origin *o)
+{
+	return !l->t->source->without_ranks && !o->tensor->grid;
+}
+
+/* Once all others have their places: the first stage that is taken from and has the entry. */
+static int place_loose(struct listing *l)
+{
+	struct rs_catalog *cat = l->t->source->cat;
+	uint32_t n_stages = rs_catalog_n_stages(cat);
+	uint8_t *used = rs_alloc(n_stages, l->err);
+
+	if (!used)
+		return -1;
+	for (uint64_t i = 0; i < l->n; i++)
+		if (!l->items[i].loose && l->items[i].place != NO_PLACE)
+			used[l->items[i].place >> 32] = 1;
+	for (uint64_t i = 0; i < l->n; i++) {
+		struct item *item = &l->items[i];
+		const struct rs_entry *e = NULL;
+		for (uint32_t stage = 0; item->loose && !e && stage < n_stages; stage++) {
+			uint32_t unit = used[stage] ? unit_of_stage(l, stage) : RS_NO_UNIT;
+			const struct rs_table *table =
+				unit != RS_NO_UNIT ? rs_catalog_table(cat, unit, NULL) : NULL;
+			e = table ? rs_table_find(table, rs_tensor_stored(item->loose->tensor))
+				  : NULL;
+			if (e)
+				item->place =
+					(uint64_t)stage << 32 | (uint64_t)(e - table->entries);
+		}
+	}
+	rs_free(used);
+	return 0;
+}
+
 static int add_item(struct listing *l, const struct rs__placement *p, const uint32_t *coords)
 {
 	struct rs_catalog *cat = l->t->source->cat;
@@ -113,6 +151,7 @@ static int add_item(struct listing *l, const struct rs__placement *p, const uint
 	item.want.prefer = l->local;
 	if (rc == 0)
 		rc = place_of(l, first, &item.place);
+	item.loose = rc == 0 && is_loose(l, first) ? first : NULL;
 	if (rc == 0 && item.want.shape.n_axes == 0)
 		rc = rs__zero_dims(cat, first->tensor, l->local, &item.want.zero_dims, l->err);
 	if (rc == 0)
@@ -168,6 +207,8 @@ int rs__rules_list(struct rs_target *t, uint64_t rank, struct rs_arena *arena, s
 	for (uint64_t i = 0; rc == 0 && i < r->n_placements; i++)
 		if (rs__placement_here(r, &r->placements[i], coords))
 			rc = add_item(&l, &r->placements[i], coords);
+	if (rc == 0 && !t->source->without_ranks)
+		rc = place_loose(&l);
 	if (rc == 0)
 		rc = take_list(&l, out);
 	rs_free(l.items);

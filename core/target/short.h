@@ -94,6 +94,8 @@ int rs__short_open_rules(struct rs_target *t, const struct rs__short *s, struct 
 int rs__short_plan(
 	const struct rs_target *t, struct rs_str *text, const char **name, struct rs_err *err);
 
+/* rs__layer_of - "a.layers.12.w": stem "a.layers", layer 12. False where no layer is named. */
+bool rs__layer_of(struct rs_str name, struct rs_str *stem, uint64_t *layer);
 /* rs__divisors - "1 2 4 8" of @n, up to @most of them; returns @buf. For hints. */
 const char *rs__divisors(uint64_t n, uint32_t most, char *buf, size_t size);
 

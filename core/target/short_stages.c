@@ -33,7 +33,7 @@ struct staging {
 };
 
 /* "a.layers.12.w": stem "a.layers", layer 12. */
-static bool find_layer(struct rs_str name, struct rs_str *stem, uint64_t *layer)
+bool rs__layer_of(struct rs_str name, struct rs_str *stem, uint64_t *layer)
 {
 	for (size_t i = 1; i + 2 < name.len; i++) {
 		size_t end = i + 1;
@@ -78,14 +78,14 @@ static int find_stem(struct staging *g, struct rs_err *err)
 	uint64_t layer;
 
 	for (uint64_t i = 0; i < g->all->n; i++)
-		if (find_layer(g->all->at[i].tensor->name, &stem, &layer) &&
+		if (rs__layer_of(g->all->at[i].tensor->name, &stem, &layer) &&
 			(!g->stem.ptr || stem.len < g->stem.len)) {
 			g->stem = stem;
 			g->stem_user = &g->all->at[i];
 		}
 	for (uint64_t i = 0; i < g->all->n; i++) {
 		struct rs_str name = g->all->at[i].tensor->name;
-		if (!find_layer(name, &stem, &layer))
+		if (!rs__layer_of(name, &stem, &layer))
 			continue;
 		if (!same_stem(stem, g->stem)) {
 			rs_fail(err, RS_USAGE,
@@ -110,7 +110,7 @@ static int count_layers(struct staging *g, struct rs_err *err)
 	if (!seen)
 		return -1;
 	for (uint64_t i = 0; i < g->all->n; i++)
-		if (find_layer(g->all->at[i].tensor->name, &stem, &layer)) {
+		if (rs__layer_of(g->all->at[i].tensor->name, &stem, &layer)) {
 			g->n_layers = rs_max(g->n_layers, layer + 1);
 			if (layer < g->all->n) /* a layer has a tensor: beyond is a hole */
 				seen[layer] = 1;
@@ -201,7 +201,7 @@ static void find_order(struct staging *g)
 	g->first = UINT32_MAX;
 	for (uint64_t i = 0; i < g->all->n; i++) {
 		const struct rs__subject *u = &g->all->at[i];
-		if (u->order == UINT32_MAX || !find_layer(u->tensor->name, &stem, &layer) ||
+		if (u->order == UINT32_MAX || !rs__layer_of(u->tensor->name, &stem, &layer) ||
 			stem.len != g->stem.len)
 			continue;
 		g->first = u->order < g->first ? u->order : g->first;
@@ -258,7 +258,7 @@ static int place(struct staging *g, struct rs__subject *u, struct rs_err *err)
 	struct rs_str stem;
 	uint64_t layer;
 
-	if (!find_layer(u->tensor->name, &stem, &layer))
+	if (!rs__layer_of(u->tensor->name, &stem, &layer))
 		return g->all->n_stages == 1 ? place_by_order(g, u, err)
 					     : place_by_stage(g, u, err);
 	/* n_layers is below the number of tensors, so the product fits. */

@@ -365,6 +365,25 @@ static int report_refused(const struct plan *p)
 	return code;
 }
 
+/* The target in the language of plans, and nothing else on standard output. */
+static int emit(const struct plan *p)
+{
+	struct rs_err err = {0};
+	char *text;
+	uint64_t len;
+
+	if (rs_target_emit_plan(p->target, &text, &len, &err) < 0)
+		return fs__verb_fail(p->o, "plan", &err);
+	fwrite(text, 1, (size_t)len, stdout);
+	putchar('\n');
+	rs_free(text);
+	if (!p->o->quiet) {
+		fs_notes(stderr, rs_catalog_notes(p->src->cat));
+		fs_notes(stderr, &p->target->notes);
+	}
+	return FS_EXIT_OK;
+}
+
 int fs_verb_plan(const struct fs_options *o)
 {
 	struct rs_view_options opts = fs__verb_view(o);
@@ -376,7 +395,9 @@ int fs_verb_plan(const struct fs_options *o)
 		return fs__verb_fail(o, "plan", &err);
 	p.src = rs_view_source(p.v);
 	p.target = rs_view_target(p.v);
-	if (fs__measure_all(p.v, &p.files, &p.n, &err) < 0 || total(&p, &err) < 0) {
+	if (o->emit) {
+		code = emit(&p);
+	} else if (fs__measure_all(p.v, &p.files, &p.n, &err) < 0 || total(&p, &err) < 0) {
 		code = fs__verb_fail(o, "plan", &err);
 	} else {
 		if (!o->json)

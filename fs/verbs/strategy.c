@@ -1,7 +1,9 @@
 /*
- * strategy.c - `strategy merge DIR OUT`, `strategy show FILE`, `strategy convert IN OUT`.
+ * strategy.c - `strategy merge DIR OUT`, `strategy show FILE`, `strategy convert IN OUT`,
+ * `strategy emit SOURCE OUT`.
  *
- * What merge_pipeline_strategys and a look into a strategy file are in MindSpore, without it. OUT
+ * What merge_pipeline_strategys and a look into a strategy file are in MindSpore, without it; and
+ * the strategy of a tree that a mount would show, for a second mount on top of it. OUT
  * is JSON when its name ends in .json, else protobuf; it appears complete or not at all, and never
  * replaces anything (exit 8). Before it is written, what would be written is read and checked.
  * Read next: layout.h, rs_strategy_read. Format: docs/formats/mindspore-strategy.md.
@@ -17,7 +19,7 @@
 
 #include "reshardfs/layout.h"
 
-#define USAGE "strategy merge DIR OUT | show FILE | convert IN OUT"
+#define USAGE "strategy merge DIR OUT | show FILE | convert IN OUT | emit SOURCE OUT --target T"
 #define TABLE_MAX (UINT64_C(1) << 30) /* bytes of the printed layouts of one file */
 
 /* --------------------------------------------------------------------- writing OUT */
@@ -221,6 +223,31 @@ static int convert(const struct fs_options *o)
 		return fs__verb_fail(o, "strategy", &err);
 	code = put_strategy(o, s, s->merged, o->args[2]);
 	rs_strategy_free(s);
+	return code;
+}
+
+/* ---------------------------------------------------------------------------- emit */
+
+/* Of several stages, names carry their stage, so the file counts as merged. */
+static int emit(const struct fs_options *o)
+{
+	struct rs_view_options opts = fs__verb_view(o);
+	struct rs_view *v = NULL;
+	struct rs_strategy *s = NULL;
+	struct rs_err err = {0};
+	int code;
+
+	if (refuse_existing(o->args[2], &err) < 0)
+		return fail_out(o, &err);
+	opts.source.path = o->args[1];
+	if (!opts.target.target)
+		rs_fail(&err, RS_USAGE, "strategy emit: no target");
+	else if (rs_view_open(&opts, &v, &err) == 0)
+		rs_target_emit_strategy(rs_view_target(v), &s, &err);
+	code = s ? put_strategy(o, s, s->n_stages > 1, o->args[2])
+		 : fs__verb_fail(o, "strategy", &err);
+	rs_strategy_free(s);
+	rs_view_close(v);
 	return code;
 }
 
@@ -435,6 +462,7 @@ int fs_verb_strategy(const struct fs_options *o)
 		{"merge", 3, merge},
 		{"show", 2, show},
 		{"convert", 3, convert},
+		{"emit", 3, emit},
 	};
 	struct rs_err err = {0};
 

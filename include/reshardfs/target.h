@@ -163,6 +163,15 @@ int rs_target_output(struct rs_target *t, const struct rs_output *output, struct
  */
 int rs_target_needs(struct rs_target *t, uint64_t rank, uint8_t *source_ranks, struct rs_err *err);
 /*
+ * rs_target_emit_plan - a target that was checked, said as a plan (JSON text: heap, rs_free) that
+ * makes the same files. rs_target_emit_strategy - as a MindSpore strategy (rs_strategy_free), which
+ * a second mount on top of this one goes by. All lists are made, and their headers load. Errors:
+ * RS_USAGE where the other language cannot say it: tensors put together from several boxes, unequal
+ * slices; RS_LIMIT, those of rs_target_list.
+ */
+int rs_target_emit_plan(struct rs_target *t, char **text, uint64_t *len, struct rs_err *err);
+int rs_target_emit_strategy(struct rs_target *t, struct rs_strategy **out, struct rs_err *err);
+/*
  * rs_target_list - what @rank holds. Loads the headers of the units whose order or entries count.
  * Owns: the list is in @arena. @notes: remarks on this rank, may be NULL. Threads: any.
  * Errors: RS_MISSING, RS_CORRUPT, RS_USAGE, those of loading.
