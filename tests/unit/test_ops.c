@@ -53,10 +53,25 @@ enum rs_node_kind rs_view_node(const struct rs_view *v, uint64_t inode)
 				      : RS_NODE_NONE;
 }
 
-uint64_t rs_view_n_ranks(const struct rs_view *v)
+uint64_t rs_view_n_files(const struct rs_view *v)
 {
 	(void)v;
 	return 1;
+}
+
+uint64_t rs_view_file(const struct rs_view *v, uint64_t i)
+{
+	(void)v;
+	(void)i;
+	return FILE_INODE;
+}
+
+const struct rs_output *rs_view_output(const struct rs_view *v, uint64_t inode)
+{
+	static const struct rs_output output = {.kind = RS_OUTPUT_LIST, .name = "file"};
+
+	(void)v;
+	return inode == FILE_INODE ? &output : NULL;
 }
 
 uint64_t rs_view_inode_rank(const struct rs_view *v, uint64_t inode)
@@ -104,7 +119,9 @@ int rs_view_attr(struct rs_view *v, uint64_t inode, struct rs_attr *out, struct 
 		.size = file ? FILE_BYTES : 0,
 		.mode = file ? 0444 : 0555,
 		.mtime_ns = -1,
-		.nlink = file ? 1 : 2};
+		.nlink = file                     ? 1
+			 : inode == RS_INODE_ROOT ? 3
+						  : 2};
 	return 0;
 }
 
