@@ -16,7 +16,8 @@ typedef int (*rs__header_fn)(const struct rs_file *file, struct rs_table **out, 
  * several files are joined. Units from number @n_data on are raw (companions): their table has no
  * entries. Everything is in the arena of the catalog.
  */
-int rs__loader_set(struct rs_source *src, rs__header_fn header, uint32_t n_data, struct rs_err *err);
+int rs__loader_set(
+	struct rs_source *src, rs__header_fn header, uint32_t n_data, struct rs_err *err);
 
 /*
  * rs__load_units - load the headers of units 0 .. @n - 1, several at a time.

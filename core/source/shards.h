@@ -34,7 +34,8 @@ struct rs__index {
  * Errors: RS_CORRUPT (JSON, a tensor twice, a file name that leads outside, foreign files),
  * RS_LIMIT, RS_IO. Format: docs/formats/huggingface.md.
  */
-int rs__index_read(const struct rs_file *file, bool bare, struct rs__index *out, struct rs_err *err);
+int rs__index_read(
+	const struct rs_file *file, bool bare, struct rs__index *out, struct rs_err *err);
 void rs__index_done(struct rs__index *index);
 /* rs__index_find - the line of @name, or NULL. O(log n). */
 struct rs__weight *rs__index_find(const struct rs__index *index, struct rs_str name);
@@ -105,8 +106,8 @@ int rs__shards_listing(struct rs_source *src, struct rs_arena **scratch, struct 
 int rs__shards_foreign(
 	struct rs_source *src, const struct rs_dirent *e, const char *why, struct rs_err *err);
 /*
- * rs__shards_why_not - why @e cannot be a data file, or NULL when it can: a file *.safetensors, or a
- * link so called, wherever it leads.
+ * rs__shards_why_not - why @e cannot be a data file, or NULL when it can: a file *.safetensors, or
+ * a link so called, wherever it leads.
  */
 const char *rs__shards_why_not(const struct rs_dirent *e);
 

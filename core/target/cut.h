@@ -16,7 +16,8 @@ struct rs__layouts {
 struct rs__cut {
 	uint32_t devices; /* of a target stage */
 	uint32_t n_stages;
-	/* what the parameters of the source strategy are called after rename=; ptr NULL: left out */
+	/* what the parameters of the source strategy are called after rename=; ptr NULL: left out
+	 */
 	const struct rs_str *names;
 	struct rs__layouts target, source; /* empty when there is no strategy */
 	struct rs_grid
