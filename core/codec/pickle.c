@@ -241,25 +241,38 @@ int rs__pickle_unmark(struct rs__pickle *p, struct rs_value *const **items, uint
 	return 0;
 }
 
-int rs__pickle_append(struct rs__pickle *p, struct rs_value *list, struct rs_value *const *items)
+/* Room for @need items; a container that is filled at once gets just what it needs. */
+static int make_room(struct rs__pickle *p, struct rs_value *list, uint64_t used, uint64_t need)
 {
-	const uint64_t width = list->type == RS_VALUE_DICT ? 2 : 1, n = width * list->n;
+	struct rs_value **grown;
+	uint64_t cap = used ? rs_max(need, 2 * list->list.cap) : need;
 
-	if (list->n == UINT32_MAX)
+	if (need <= list->list.cap)
+		return 0;
+	grown = RS_NEW_N(p->arena, struct rs_value *, cap, p->err);
+	if (!grown)
+		return -1;
+	if (used)
+		memcpy(grown, list->list.items, used * sizeof(struct rs_value *));
+	list->list.items = grown;
+	list->list.cap = cap;
+	return 0;
+}
+
+int rs__pickle_append(
+	struct rs__pickle *p, struct rs_value *list, struct rs_value *const *items, uint64_t n)
+{
+	const uint64_t width = list->type == RS_VALUE_DICT ? 2 : 1, used = width * list->n;
+
+	if (n == 0)
+		return 0;
+	if (n / width > UINT32_MAX - list->n)
 		return rs_fail(
 			p->err, RS_LIMIT, "%s: more than 2^32 items in a list", p->file->name);
-	if (n + width > list->list.cap) {
-		uint64_t cap = list->list.cap ? list->list.cap * 2 : 4;
-		struct rs_value **grown = RS_NEW_N(p->arena, struct rs_value *, cap, p->err);
-		if (!grown)
-			return -1;
-		if (n)
-			memcpy(grown, list->list.items, n * sizeof(struct rs_value *));
-		list->list.items = grown;
-		list->list.cap = cap;
-	}
-	memcpy(&list->list.items[n], items, width * sizeof(struct rs_value *));
-	list->n++;
+	if (make_room(p, list, used, used + n) < 0)
+		return -1;
+	memcpy(&list->list.items[used], items, n * sizeof(struct rs_value *));
+	list->n += (uint32_t)(n / width);
 	return 0;
 }
 

@@ -136,7 +136,7 @@ static struct rs_value *dict(struct rs__pickle *p, const struct rs__pickle_call 
 	for (uint32_t i = 0; i < n; i++) {
 		if (!rs_value_list(items[i], &pair, &n_pair) || n_pair != 2)
 			return rs__pickle_opaque(p, c);
-		if (rs__pickle_append(p, v, pair) < 0)
+		if (rs__pickle_append(p, v, pair, 2) < 0)
 			return NULL;
 	}
 	return v;

@@ -259,10 +259,7 @@ static int extend(
 			: type == RS_VALUE_SET ? "a set"
 					       : "a list",
 			RS_VALUE_SHOW(to));
-	for (uint64_t i = 0; i < n; i += type == RS_VALUE_DICT ? 2 : 1)
-		if (rs__pickle_append(p, to, items + i) < 0)
-			return -1;
-	return 0;
+	return rs__pickle_append(p, to, items, n);
 }
 
 static int op_append(struct rs__pickle *p, uint64_t ignored)

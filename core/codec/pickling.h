@@ -106,8 +106,9 @@ struct rs_value *rs__pickle_pop(struct rs__pickle *p);
 struct rs_value *rs__pickle_top(struct rs__pickle *p);
 /* rs__pickle_unmark - close the last mark: *items of *n values above it, taken off the stack. */
 int rs__pickle_unmark(struct rs__pickle *p, struct rs_value *const **items, uint64_t *n);
-/* rs__pickle_append - add an item to a LIST or SET, a key and its value to a DICT. */
-int rs__pickle_append(struct rs__pickle *p, struct rs_value *list, struct rs_value *const *items);
+/* rs__pickle_append - add @n items to a LIST or SET, keys and values by turns to a DICT. */
+int rs__pickle_append(
+	struct rs__pickle *p, struct rs_value *list, struct rs_value *const *items, uint64_t n);
 /* rs__pickle_list - a TUPLE, LIST or SET of @n items, copied. */
 struct rs_value *rs__pickle_list(
 	struct rs__pickle *p, enum rs_value_type type, struct rs_value *const *items, uint64_t n);
