@@ -114,24 +114,30 @@ int rs__add_companions(struct rs__arranging *a, struct rs_err *err)
 
 /* ----------------------------------------------------------------------- layouts */
 
+/* A plan names its files; name= may rename those that stand alone in rank_R/. */
+static const char *path_of_rank(const struct rs__arranging *a, struct rs_err *err)
+{
+	static const char dir[] = "rank_{rank}/";
+	const struct rs_target *t = a->t;
+	const char *path = t->files.path;
+
+	if (path && !a->name)
+		return path;
+	if (!path || strncmp(path, dir, sizeof(dir) - 1) == 0)
+		return rs_arena_printf(
+			t->arena, err, "%s%s", dir, a->name ? a->name : t->container_default_name);
+	rs_fail(err, RS_USAGE, "name=: the plan names its files (%s)", RS_SHOW(rs_str(path)));
+	rs_hint(err, "leave name= out, or files.path of the plan");
+	return NULL;
+}
+
 static int arrange_rank(struct rs__arranging *a, struct rs_err *err)
 {
 	const struct rs_target *t = a->t;
-	const char *name = a->name ? a->name : t->container_default_name;
-	char path[RS__FILE_NAME_MAX + sizeof("rank_{rank}/")];
+	const char *path = path_of_rank(a, err);
 
-	if (t->files.path && a->name) {
-		rs_fail(err, RS_USAGE, "name=: the plan names its files (%s)",
-			RS_SHOW(rs_str(t->files.path)));
-		return rs_hint(err, "leave name= out, or files.path of the plan");
-	}
 	t->arranged->limit = t->opts.max_file ? t->opts.max_file : t->files.max_bytes;
-	if (t->files.path)
-		return rs__arrange_path(a, t->files.path, err);
-	if (snprintf(path, sizeof(path), "rank_{rank}/%s", name) >= (int)sizeof(path))
-		return rs_fail(
-			err, RS_USAGE, "name=: expected at most %d bytes", RS__FILE_NAME_MAX);
-	return rs__arrange_path(a, path, err);
+	return path ? rs__arrange_path(a, path, err) : -1;
 }
 
 static int arrange_vllm(struct rs__arranging *a, struct rs_err *err)

@@ -63,8 +63,13 @@ static int take_files(struct rs_target *t, const struct rs__plan *plan, struct r
 		t->container = plan->format;
 	if (strcmp(t->container, plan->format) != 0 && rs_str_ends(path, suffix.ptr) &&
 		path.len > suffix.len && path.ptr[path.len - suffix.len - 1] == '.') {
-		t->files.path = rs_arena_printf(t->arena, err, "%.*s%s",
-			(int)(path.len - suffix.len), path.ptr, t->container);
+		struct rs_str stem = {path.ptr, path.len - suffix.len - 1};
+		/* model.safetensors in Paddle's words */
+		bool state = strcmp(t->container, "pdparams") == 0 &&
+			     (rs_str_is(stem, "model") || rs_str_ends(stem, "/model"));
+
+		t->files.path = rs_arena_printf(t->arena, err, "%.*s%s.%s", (int)stem.len, stem.ptr,
+			state ? "_state" : "", t->container);
 		if (!t->files.path)
 			return -1;
 	}

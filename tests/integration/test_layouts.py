@@ -298,6 +298,55 @@ def test_vllm_takes_companions_along(mount, tmp_path):
         assert (mounted.path / name).read_bytes() == data
 
 
+LLAMA = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+         "vocab_size": 64, "num_hidden_layers": 2, "model_type": "llama", "tie_word_embeddings": False}
+
+
+def llama(root):
+    """A small model of a known type, as transformers saves it."""
+    shapes = {"model.embed_tokens.weight": (64, 16), "model.norm.weight": (16,), "lm_head.weight": (64, 16)}
+    for i in range(2):
+        for name, shape in (("self_attn.q_proj", (16, 16)), ("self_attn.k_proj", (8, 16)), ("self_attn.v_proj", (8, 16)),
+                            ("self_attn.o_proj", (16, 16)), ("mlp.gate_proj", (32, 16)), ("mlp.up_proj", (32, 16)),
+                            ("mlp.down_proj", (16, 32)), ("input_layernorm", (16,)), ("post_attention_layernorm", (16,))):
+            shapes["model.layers.%d.%s.weight" % (i, name)] = shape
+    root.mkdir()
+    entries = {n: ckpt.values(1, n, "BFloat16", s) for n, s in shapes.items()}
+    (root / "model.safetensors").write_bytes(ckpt.safe_bytes(entries, {"format": "pt"}))
+    (root / "config.json").write_text(json.dumps(LLAMA))
+    return entries
+
+
+def test_vllm_of_a_known_model(mount, tmp_path):
+    """Fused as vLLM names them; a rank each of tp."""
+    entries = llama(tmp_path / "src")
+    mounted = mount(tmp_path / "src", "target=tp2", "layout=vllm")
+    assert sorted(os.listdir(mounted.path)) == ["config.json"] + [
+        "model-rank-%d-part-0.safetensors" % r for r in (0, 1)]
+    for rank in (0, 1):
+        def rows(name):
+            data = entries[name].data
+            return data[rank * data.shape[0] // 2:(rank + 1) * data.shape[0] // 2]
+
+        got = ckpt.read_safe(mounted.path / ("model-rank-%d-part-0.safetensors" % rank))
+        for i in (0, 1):
+            base = "model.layers.%d." % i
+            qkv = b"".join(rows(base + "self_attn.%s_proj.weight" % c).tobytes() for c in "qkv")
+            assert got[base + "self_attn.qkv_proj.weight"].raw() == qkv
+            gate_up = b"".join(rows(base + "mlp.%s_proj.weight" % c).tobytes() for c in ("gate", "up"))
+            assert got[base + "mlp.gate_up_proj.weight"].raw() == gate_up
+        assert got["lm_head.weight"].raw() == rows("lm_head.weight").tobytes()
+        assert ckpt.same(got["model.norm.weight"], entries["model.norm.weight"])
+
+
+def test_names_of_files_that_shipped_plans_make(tmp_path):
+    llama(tmp_path / "src")
+    for options, name in (("", "model.safetensors"), (",format=ckpt", "model.ckpt"),
+                          (",format=pdparams", "model_state.pdparams"), (",name=w-{rank}", "w-1")):
+        done = program("ls", tmp_path / "src", "-o", "target=tp2" + options)
+        assert done.out.decode().split()[-1] == "rank_1/" + name, done
+
+
 # ------------------------------------------------------------------- as the source of others
 
 @pytest.mark.parametrize("layout", ["hf", "unified"])

@@ -417,6 +417,9 @@ static void name_is_a_pattern(void **state)
 	assert_int_equal(m->target.n_outputs, 2);
 	assert_string_equal(m->target.outputs[1].name, "x_4");
 	m->target.files.path = "rank_{rank}/y";
+	assert_int_equal(rs_target_arrange(&m->target, all_ranks, RANKS, "x_{rank}", &err), 0);
+	assert_string_equal(m->target.outputs[2].name, "x_2");
+	m->target.files.path = "y-{rank}";
 	assert_int_equal(rs_target_arrange(&m->target, all_ranks, RANKS, "x_{rank}", &err), -1);
 	assert_int_equal(err.code, RS_USAGE);
 	assert_text(err.msg, "name=");

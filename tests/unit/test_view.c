@@ -271,6 +271,92 @@ static void names_lead_to_inodes_and_back(void **state)
 	close_view(v);
 }
 
+/* Two parts of each rank's list, all at the root: 16 + k by name, and no directory. */
+static void files_may_stand_at_the_root(void **state)
+{
+	struct tiny *t = *state;
+	struct rs_view *v;
+	struct rs_attr root;
+	struct rs_err err;
+	char name[256];
+	uint64_t ino;
+
+	t->target.opts.layout = RS_ARRANGE_VLLM;
+	t->target.opts.max_file = 20; /* w has 64 bytes, pad has 8 */
+	v = view_with(t, (struct rs_view_options){.ranks = "1+3"});
+	assert_int_equal(rs_view_n_files(v), 4);
+	for (uint64_t k = 0; k < 4; k++) {
+		assert_int_equal(rs_view_file(v, k), 16 + k);
+		assert_int_equal(rs_view_node(v, 16 + k), RS_NODE_FILE);
+		assert_int_equal(rs_view_parent(v, 16 + k), RS_INODE_ROOT);
+		assert_int_equal(rs_view_inode_rank(v, 16 + k), k < 2 ? 1 : 3);
+		assert_true(rs_view_entry(v, RS_INODE_ROOT, k, name, &ino));
+		assert_int_equal(ino, 16 + k);
+		assert_int_equal(rs_view_child(v, RS_INODE_ROOT, name), 16 + k);
+		assert_int_equal(rs_view_output(v, 16 + k)->part, k % 2);
+	}
+	assert_string_equal(name, "model-rank-3-part-1.safetensors");
+	assert_false(rs_view_entry(v, RS_INODE_ROOT, 4, name, &ino));
+	assert_int_equal(rs_view_node(v, 15), RS_NODE_NONE);
+	assert_int_equal(rs_view_node(v, 20), RS_NODE_NONE);
+	assert_int_equal(rs_view_node(v, DIR_OF(1)), RS_NODE_NONE);
+	assert_int_equal(rs_view_child(v, RS_INODE_ROOT, "rank_1"), 0);
+	assert_null(rs_view_output(v, RS_INODE_ROOT));
+	assert_int_equal(rs_view_attr(v, RS_INODE_ROOT, &root, NULL), 0);
+	assert_int_equal(root.nlink, 2);
+	t->fail[3] = RS_CORRUPT;
+	assert_int_equal(rs_view_build(v, 19, NULL, &err), -1);
+	assert_text(err.msg, "model-rank-3-part-1.safetensors: the list of 3 failed");
+	close_view(v);
+}
+
+/* Parts and an index in each rank directory; each part has its own tensors. */
+static void a_directory_may_have_several_files(void **state)
+{
+	static const char *const names[] = {"m-00001-of-00002", "m-00002-of-00002", "m.index"};
+	struct tiny *t = *state;
+	struct rs_image *img;
+	struct rs_view *v;
+	struct rs_attr attr;
+	char name[256], text[512] = "";
+	uint64_t ino;
+
+	t->target.files =
+		(struct rs_files){.path = "rank_{rank}/m", .max_bytes = 20, .index = "m.index"};
+	v = view(t);
+	assert_int_equal(rs_view_n_files(v), 3 * TINY_RANKS);
+	for (uint64_t r = 0; r < TINY_RANKS; r++)
+		for (uint64_t k = 0; k < 3; k++) {
+			assert_true(rs_view_entry(v, DIR_OF(r), k, name, &ino));
+			assert_string_equal(name, names[k]);
+			assert_int_equal(ino, FILE_OF(r) + k);
+			assert_int_equal(rs_view_child(v, DIR_OF(r), names[k]), ino);
+			assert_int_equal(rs_view_parent(v, ino), DIR_OF(r));
+		}
+	assert_false(rs_view_entry(v, DIR_OF(0), 3, name, &ino));
+	assert_int_equal(rs_view_node(v, FILE_OF(0) + 3), RS_NODE_NONE);
+
+	img = rs_view_hold(v, FILE_OF(2) + 1, NULL);
+	assert_non_null(img);
+	assert_int_equal(img->list.n, 1);
+	assert_true(rs_str_is(img->list.items[0].name, "pad"));
+	rs_view_release(v, FILE_OF(2) + 1, img);
+
+	img = rs_view_hold(v, FILE_OF(2) + 2, NULL);
+	assert_non_null(img);
+	assert_int_equal(img->list.n, 0);
+	assert_int_equal(img->n_files, TINY_RANKS); /* it tells of all, and is as closed as they */
+	assert_true(img->size < sizeof(text));
+	assert_int_equal(rs_image_read(img, t->cat, 0, img->size, (uint8_t *)text, NULL), 0);
+	assert_text(text, "\"total_size\": 72");
+	assert_text(text, "\"pad\": \"m-00002-of-00002\"");
+	rs_view_release(v, FILE_OF(2) + 2, img);
+	assert_int_equal(rs_view_attr(v, FILE_OF(2) + 2, &attr, NULL), 0);
+	assert_int_equal(attr.size, strlen(text));
+	assert_int_equal(attr.mode, 0444);
+	close_view(v);
+}
+
 static void directories_show_what_source_shows(void **state)
 {
 	static const uint32_t modes[][2] = {{0755, 0555}, {0750, 0550}, {0700, 0500}, {0711, 0500},
@@ -883,6 +969,8 @@ int main(void)
 		TEST(bad_options_open_nothing),
 		TEST(inodes_are_arithmetic),
 		TEST(names_lead_to_inodes_and_back),
+		TEST(files_may_stand_at_the_root),
+		TEST(a_directory_may_have_several_files),
 		TEST(directories_show_what_source_shows),
 		TEST(files_are_built_at_the_first_look),
 		TEST(what_is_no_file_is_answered_at_once),
