@@ -132,6 +132,19 @@ def test_in_a_mount(mount, tmp_path):
         check(mounted.path / ("rank_%d/model_state.pdparams" % rank), pickled(entries, entries), rnd)
 
 
+@pytest.mark.parametrize("size", [3, 300, 70000])
+def test_as_the_source_of_another(size, tmp_path):
+    """What was written is read again, values and types; u2 means bfloat16 there."""
+    rnd = random.Random(SEED)
+    entries = {"w%d.%s" % (i, kind): tensor(rnd, kind, (size, i)) for i in (0, 1, 2) for kind in CODES if kind != "UInt16"}
+    path = tmp_path / "x.safetensors"
+    ckpt.write(path, ckpt.safe_bytes(entries, {"format": "pt"}))
+    again = tmp_path / "model_state.pdparams"
+    again.write_bytes(served(path))
+    done = program("cat", again, "-o", "target=full,format=safetensors", "rank_0/model.safetensors")
+    assert done.code == 0 and done.out == path.read_bytes(), done.text
+
+
 def test_what_numpy_lacks_is_refused(tmp_path):
     path = tmp_path / "x.safetensors"
     ckpt.write(path, ckpt.safe_bytes({"q": ckpt.Tensor("Int4", np.zeros((4,), "u1"))}))
