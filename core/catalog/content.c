@@ -75,7 +75,7 @@ static int take(struct cursor *c, const struct rs_file *file, uint8_t *out, stru
 		}
 		if (lead ? (byte & 0xc0) != 0x80 : byte >= 0x80)
 			return corrupt_text(file, c->off - (c->n - c->at) - 1, err);
-		*out = lead ? (uint8_t)(lead << 6 | (byte & 0x3f)) : byte;
+		*out = (uint8_t)(lead ? lead << 6 | (byte & 0x3f) : byte);
 		c->pos++;
 		return 0;
 	}
