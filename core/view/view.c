@@ -8,6 +8,7 @@
  * Read next: tree.c (inodes and names), build.c (images, threads).
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "core/view/internal.h"
@@ -43,12 +44,29 @@ static void derive_dirs(struct rs_view *v)
 	v->dir_mtime_ns = id.mtime_ns;
 }
 
+/* Every file would fail for the same reason, so none is shown. */
+static int check_format(const struct rs_target *target, struct rs_err *err)
+{
+	char known[80] = "";
+	size_t len = 0;
+
+	if (rs_format_find(target->container))
+		return 0;
+	for (const char *const *name = rs_format_names(); *name && len < sizeof(known); name++)
+		len += (size_t)snprintf(
+			known + len, sizeof(known) - len, "%s%s", len ? ", " : "", *name);
+	return rs_fail(err, RS_USAGE, "format=: expected one of %s, found '%s'", known,
+		RS_SHOW(rs_str(target->container)));
+}
+
 /* Layouts that stand at the root show one list, and names that are theirs. */
 static int check_options(
 	const struct rs_view_options *opts, const struct rs_target *target, struct rs_err *err)
 {
 	enum rs_arrangement layout = target->opts.layout;
 
+	if (check_format(target, err) < 0)
+		return -1;
 	if (opts->ranks && (layout == RS_ARRANGE_HF || layout == RS_ARRANGE_UNIFIED))
 		return rs_fail(err, RS_USAGE, "ranks=: this layout= shows no ranks");
 	if (opts->name && layout != RS_ARRANGE_RANK)

@@ -208,6 +208,21 @@ static void bad_options_open_nothing(void **state)
 				 &t->target, &v, &err),
 		-1);
 	assert_int_equal(err.code, RS_USAGE);
+	t->target.container = "gguf"; /* no file could be written */
+	assert_int_equal(
+		rs__view_new(&(struct rs_view_options){0}, &t->source, &t->target, &v, &err), -1);
+	assert_int_equal(err.code, RS_USAGE);
+	assert_text(err.msg, "ckpt, safetensors, pdparams, found 'gguf'");
+	t->target.container = "ckpt";
+	t->target.opts.layout = RS_ARRANGE_HF;
+	assert_int_equal(rs__view_new(&(struct rs_view_options){.ranks = "0"}, &t->source,
+				 &t->target, &v, &err),
+		-1);
+	assert_text(err.msg, "ranks=");
+	assert_int_equal(rs__view_new(&(struct rs_view_options){.name = "x"}, &t->source,
+				 &t->target, &v, &err),
+		-1);
+	assert_text(err.msg, "name=");
 	assert_null(v);
 }
 
