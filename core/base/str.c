@@ -138,3 +138,13 @@ const char *rs_show(struct rs_str s, char *buf, size_t size)
 	buf[used] = 0;
 	return buf;
 }
+
+size_t rs_append(char *buf, size_t size, size_t at, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	int n = vsnprintf(at < size ? buf + at : NULL, at < size ? size - at : 0, fmt, ap);
+	va_end(ap);
+	return n < 0 ? at : at + (size_t)n;
+}

@@ -7,7 +7,6 @@
 #include "reshardfs/catalog.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 bool rs_shape_eq(const struct rs_shape *a, const struct rs_shape *b)
 {
@@ -88,32 +87,21 @@ bool rs_box_intersect(const struct rs_box *a, const struct rs_box *b, struct rs_
 	return true;
 }
 
-/* Append to a buffer that may be full already: like snprintf, it counts what did not fit. */
-__attribute__((format(printf, 4, 5))) static size_t append(
-	char *buf, size_t size, size_t at, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(at < size ? buf + at : NULL, at < size ? size - at : 0, fmt, ap);
-	va_end(ap);
-	return n < 0 ? at : at + (size_t)n;
-}
-
 const char *rs_shape_show(const struct rs_shape *s, char *buf, size_t size)
 {
-	size_t at = append(buf, size, 0, "[");
+	size_t at = rs_append(buf, size, 0, "[");
 	for (uint32_t a = 0; a < s->n_axes; a++)
-		at = append(buf, size, at, "%s%" PRIu64, a ? ", " : "", s->dims[a]);
-	append(buf, size, at, "]");
+		at = rs_append(buf, size, at, "%s%" PRIu64, a ? ", " : "", s->dims[a]);
+	rs_append(buf, size, at, "]");
 	return buf;
 }
 
 const char *rs_box_show(const struct rs_box *b, char *buf, size_t size)
 {
-	size_t at = append(buf, size, 0, "[");
+	size_t at = rs_append(buf, size, 0, "[");
 	for (uint32_t a = 0; a < b->n_axes; a++)
-		at = append(buf, size, at, "%s%" PRIu64 ":%" PRIu64, a ? ", " : "", b->origin[a],
+		at = rs_append(buf, size, at, "%s%" PRIu64 ":%" PRIu64, a ? ", " : "", b->origin[a],
 			b->origin[a] + b->len[a]);
-	append(buf, size, at, "]");
+	rs_append(buf, size, at, "]");
 	return buf;
 }

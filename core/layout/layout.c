@@ -12,7 +12,6 @@
 #include "reshardfs/layout.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 uint64_t rs_layout_devices(const struct rs_layout *l)
 {
@@ -258,38 +257,27 @@ int rs_layout_grid(const struct rs_layout *l, uint32_t n_axes, struct rs_arena *
 	return index_holders(g, arena, err);
 }
 
-/* Append to a buffer that may be full already; counts what did not fit. */
-__attribute__((format(printf, 4, 5))) static size_t append(
-	char *buf, size_t size, size_t at, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(at < size ? buf + at : NULL, at < size ? size - at : 0, fmt, ap);
-	va_end(ap);
-	return n < 0 ? at : at + (size_t)n;
-}
-
 const char *rs_layout_show(const struct rs_layout *l, char *buf, size_t size)
 {
-	size_t at = append(buf, size, 0, "dev [");
+	size_t at = rs_append(buf, size, 0, "dev [");
 	for (uint32_t d = 0; d < l->n_dev; d++)
-		at = append(buf, size, at, "%s%" PRIu32, d ? ", " : "", l->dev[d]);
-	at = append(buf, size, at, "] map [");
+		at = rs_append(buf, size, at, "%s%" PRIu32, d ? ", " : "", l->dev[d]);
+	at = rs_append(buf, size, at, "] map [");
 	for (uint32_t a = 0; a < l->n_axes; a++) {
 		uint32_t n = l->map_first[a + 1] - l->map_first[a];
-		at = append(buf, size, at, "%s%s", a ? ", " : "", n > 1 ? "[" : "");
+		at = rs_append(buf, size, at, "%s%s", a ? ", " : "", n > 1 ? "[" : "");
 		for (uint32_t i = l->map_first[a]; i < l->map_first[a + 1]; i++)
-			at = append(buf, size, at, "%s%" PRId32, i > l->map_first[a] ? ", " : "",
+			at = rs_append(buf, size, at, "%s%" PRId32, i > l->map_first[a] ? ", " : "",
 				l->map[i]);
 		if (n > 1)
-			at = append(buf, size, at, "]");
+			at = rs_append(buf, size, at, "]");
 	}
-	at = append(buf, size, at, "]");
+	at = rs_append(buf, size, at, "]");
 	if (l->opt_step && l->opt_size)
-		at = append(buf, size, at, " opt %" PRId32, l->opt_size);
+		at = rs_append(buf, size, at, " opt %" PRId32, l->opt_size);
 	if (l->field)
-		at = append(buf, size, at, " field %" PRIu32, l->field);
+		at = rs_append(buf, size, at, " field %" PRIu32, l->field);
 	if (l->n_split)
-		append(buf, size, at, " in %" PRIu32 " uneven pieces", l->n_split);
+		rs_append(buf, size, at, " in %" PRIu32 " uneven pieces", l->n_split);
 	return buf;
 }

@@ -97,6 +97,13 @@ bool rs_str_u64(struct rs_str s, uint64_t *out);
 const char *rs_show(struct rs_str s, char *buf, size_t size);
 #define RS_SHOW(s) rs_show((s), (char[RS_SHOW_MAX]){0}, RS_SHOW_MAX)
 
+/*
+ * rs_append - snprintf at offset @at of a buffer that may be full already; returns the new length,
+ * what did not fit included, so that a chain of calls needs no check. The text is terminated.
+ */
+size_t rs_append(char *buf, size_t size, size_t at, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
 /* rs_utf8_ok - true when @s is valid UTF-8 (no surrogates, no overlong forms). */
 bool rs_utf8_ok(struct rs_str s);
 
