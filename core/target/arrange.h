@@ -3,6 +3,7 @@
  *
  *   arrange.c         options that exclude each other; files under construction; the four layouts
  *   arrange_path.c    a plan's files.path: ranks that share a file, files cut by size
+ *   arrange_name.c    patterns, parts and names of sources as file names
  *   arrange_split.c   which tensor goes to which part
  *   arrange_unified.c MindSpore's unified directory
  *   arrange_index.c   the texts of index files, as Python's json writes them
@@ -51,7 +52,7 @@ static inline bool rs__item_stored(const struct rs_wanted *item)
 }
 int rs__item_bytes(const struct rs_wanted *item, uint64_t *bytes, struct rs_err *err);
 
-/* arrange_path.c */
+/* arrange_name.c */
 /*
  * rs__path_expand - @pattern for @rank: {rank}, and the axes of the target's mesh. What a file name
  * may not have becomes %XX; '/' stays. Owns: in the arena of @t.
@@ -60,10 +61,13 @@ int rs__path_expand(const struct rs_target *t, const char *pattern, uint64_t ran
 	struct rs_err *err);
 /* rs__name_escape - a name from a source as a file name: never a path, "." or "..", not hidden. */
 char *rs__name_escape(struct rs_arena *arena, struct rs_str name, struct rs_err *err);
-int rs__arrange_path(struct rs__arranging *a, const char *pattern, struct rs_err *err);
 /* rs__part_name - "model.safetensors", part 0 of 3: "model-00001-of-00003.safetensors". */
 char *rs__part_name(struct rs_arena *arena, const char *name, uint32_t part, uint32_t n_parts,
 	struct rs_err *err);
+
+/* arrange_path.c */
+/* rs__arrange_path - the files of all ranks by the pattern of their path. */
+int rs__arrange_path(struct rs__arranging *a, const char *pattern, struct rs_err *err);
 
 /* arrange_split.c */
 /*

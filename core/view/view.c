@@ -8,7 +8,6 @@
  * Read next: tree.c (inodes and names), build.c (images, threads).
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "core/view/internal.h"
@@ -52,9 +51,8 @@ static int check_format(const struct rs_target *target, struct rs_err *err)
 
 	if (rs_format_find(target->container))
 		return 0;
-	for (const char *const *name = rs_format_names(); *name && len < sizeof(known); name++)
-		len += (size_t)snprintf(
-			known + len, sizeof(known) - len, "%s%s", len ? ", " : "", *name);
+	for (const char *const *name = rs_format_names(); *name; name++)
+		len = rs_append(known, sizeof(known), len, "%s%s", len ? ", " : "", *name);
 	return rs_fail(err, RS_USAGE, "format=: expected one of %s, found '%s'", known,
 		RS_SHOW(rs_str(target->container)));
 }
