@@ -3,8 +3,8 @@
  *
  * A Paddle checkpoint lists the pieces of every key, so the axis along which they have different
  * origins is the one that tp cuts, and their number is its size. A source of whole tensors tells
- * nothing, and so only dp and pp can be asked of it. Refuses keys with two cut axes, and two
- * sizes of tp. Read next: short_make.c.
+ * nothing, and so only dp and pp can be asked of it. Refuses keys with two cut axes or stored in
+ * flattened ranges, and two sizes of tp. Read next: short_make.c.
  */
 #include "core/target/short.h"
 
@@ -45,6 +45,15 @@ static int find_axis(
 	uint64_t *scratch, count = 1;
 
 	*axis = UNCUT;
+	for (uint32_t i = 0; i < tensor->n_pieces; i++)
+		if (tensor->pieces[i].stored) {
+			rs_fail(err, RS_USAGE,
+				"target %s: key '%s' is stored in flattened ranges, which follow "
+				"no "
+				"axis",
+				c->t->opts.target, RS_SHOW(tensor->name));
+			return rs_hint(err, "give a strategy, or the rules: -o plan=FILE");
+		}
 	if (tensor->n_pieces < 2)
 		return 0;
 	scratch = rs_alloc(tensor->n_pieces * sizeof(*scratch), err);
