@@ -46,6 +46,7 @@ int rs__placement_wanted(const struct rs__placement *p, const struct rs__view *v
 struct item {
 	uint64_t place;
 	const struct rs__origin *loose; /* its first source, where no layout places that */
+	struct rs_str first; /* the name of that source, which tells where the place does not */
 	uint32_t rule;
 	struct rs_wanted want;
 };
@@ -149,6 +150,7 @@ static int add_item(struct listing *l, const struct rs__placement *p, const uint
 		rc = rs__view_parts(&v, l->arena, &item.want.parts, &item.want.n_parts, l->err);
 	rs__view_done(&v);
 	item.want.prefer = l->local;
+	item.first = first->name;
 	if (rc == 0)
 		rc = place_of(l, first, &item.place);
 	item.loose = rc == 0 && is_loose(l, first) ? first : NULL;
@@ -165,11 +167,13 @@ static int by_place(const void *a, const void *b)
 {
 	const struct item *x = a, *y = b;
 
-	if (x->place != y->place)
-		return x->place < y->place ? -1 : 1;
-	if (x->rule != y->rule && x->place != NO_PLACE)
-		return x->rule < y->rule ? -1 : 1;
-	return rs_str_cmp(x->want.name, y->want.name);
+	int order = (x->place > y->place) - (x->place < y->place);
+
+	if (order == 0)
+		order = rs_str_cmp(x->first, y->first);
+	if (order == 0)
+		order = (x->rule > y->rule) - (x->rule < y->rule);
+	return order ? order : rs_str_cmp(x->want.name, y->want.name);
 }
 
 static int take_list(struct listing *l, struct rs_list *out)

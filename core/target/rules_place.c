@@ -337,6 +337,25 @@ static int check_weight(struct rs__binding *b, const struct rs__placement *p)
 		p->instance->rule->where, RS_SHOW(p->weight), RS_SHOW(p->name));
 }
 
+/* A stack takes the shares of the ranks where it is, and no others. */
+static void mark_used(const struct rs__rules *r, const struct rs__placement *p)
+{
+	const struct rs__instance *in = p->instance;
+	const struct rs__stack *s = in->rule ? &in->rule->stack : NULL;
+	const struct rs__range *range =
+		s && s->where && !s->split ? &r->plan->ranges[s->range] : NULL;
+	uint64_t n = range ? in->rule->n_operands : in->n_origins;
+
+	for (uint64_t i = 0; i < in->n_origins; i++) {
+		bool taken = !range;
+		for (uint32_t o = range ? range->first[i / n] : 0;
+			range && !taken && o < range->first[i / n + 1]; o++)
+			taken = rs__coords_has(&p->where[range->axis], range->owners[o]);
+		if (taken && in->origins[i])
+			in->origins[i]->used = true;
+	}
+}
+
 static int check_places(struct rs__binding *b)
 {
 	const struct rs__rules *r = b->rules;
@@ -345,11 +364,8 @@ static int check_places(struct rs__binding *b)
 		const struct rs__placement *p = &r->placements[i];
 		if (check_overlap(b, p) < 0 || check_weight(b, p) < 0)
 			return -1;
-		if (is_shadowed(r, p))
-			continue;
-		for (uint64_t k = 0; k < p->instance->n_origins; k++)
-			if (p->instance->origins[k])
-				p->instance->origins[k]->used = true;
+		if (!is_shadowed(r, p))
+			mark_used(r, p);
 	}
 	return 0;
 }
