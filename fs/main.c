@@ -61,7 +61,7 @@ static void raise_file_limit(void)
 	}
 }
 
-/* -h, --help or --version among the words, wherever: answered before anything is checked. */
+/* -h, --help, -V or --version among the words, wherever: answered before anything is checked. */
 static bool answer_help(const char *verb, int argc, char *const *argv)
 {
 	char fuse[64];
@@ -71,13 +71,25 @@ static bool answer_help(const char *verb, int argc, char *const *argv)
 			fs_options_help(stdout, verb, argv[i][1] == '-');
 			return true;
 		}
-		if (strcmp(argv[i], "--version") == 0) {
+		if (strcmp(argv[i], "--version") == 0 || strcmp(argv[i], "-V") == 0) {
 			printf("reshardfs %s (%s)\n", RS_VERSION,
 				fs_fuse_version(fuse, sizeof(fuse)));
 			return true;
 		}
 	}
 	return false;
+}
+
+/* `help` and `help VERB` are asked by habit; a directory called help still is a source. */
+static bool answer_help_word(int argc, char *const *argv)
+{
+	bool known = argc > 1 && fs_verb_known(argv[1]);
+
+	if (strcmp(argv[0], "help") != 0 || argc > 2 || (argc == 2 && !known) ||
+		access(argv[0], F_OK) == 0)
+		return false;
+	fs_options_help(stdout, known ? argv[1] : NULL, true);
+	return true;
 }
 
 /* "inspct /data": no such path, but nearly a verb. */
@@ -107,6 +119,8 @@ int main(int argc, char **argv)
 		return FS_EXIT_USAGE;
 	}
 	if (answer_help(named ? verb : NULL, argc - 1, argv + 1))
+		return fs_finish(FS_EXIT_OK);
+	if (answer_help_word(argc - 1, argv + 1))
 		return fs_finish(FS_EXIT_OK);
 	if (!named && argv[1][0] != '-' && check_slip(argv[1], &err) < 0)
 		return fs_report(&err);

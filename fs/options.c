@@ -98,6 +98,10 @@ static int refuse_unknown(const struct parser *p, const char *name)
 	rs_fail(p->err, RS_USAGE, "%s: no option '%s'", p->verb->name, RS_SHOW(rs_str(name)));
 	if (near)
 		return rs_hint(p->err, "did you mean '%s'?", near);
+	if (name[0] && !name[1])
+		return rs_hint(p->err,
+			"options are words, as --target T or -o target=T; see: reshardfs %s --help",
+			p->verb->name);
 	return rs_hint(p->err, "see: reshardfs %s --help", p->verb->name);
 }
 
@@ -360,14 +364,33 @@ static int take_short(const struct parser *p, const char *letters, const char *n
 
 /* ----------------------------------------------------------------------------- the whole */
 
+/* "CKPT MNT target=T": the word that has lost its -o, or NULL. */
+static const char *bare_option(const struct parser *p)
+{
+	for (int i = 0; i < p->out->n_args; i++)
+		for (size_t k = 0; k < fs__n_options; k++) {
+			const char *word = p->out->args[i], *name = fs__options[k].name;
+			size_t len = strlen(name);
+
+			if (strncmp(word, name, len) == 0 && word[len] == '=')
+				return word;
+		}
+	return NULL;
+}
+
 static int check_operands(const struct parser *p)
 {
+	const char *bare = bare_option(p);
+
 	const struct fs_verb *v = p->verb;
 	const struct fs_options *o = p->out;
 
 	if (o->n_args < v->min_args || (v->max_args >= 0 && o->n_args > v->max_args)) {
 		rs_fail(p->err, RS_USAGE, "%s: expected %s, found %d operand%s", v->name,
 			v->operands, o->n_args, o->n_args == 1 ? "" : "s");
+		if (bare)
+			return rs_hint(
+				p->err, "an option goes after -o: -o %s", RS_SHOW(rs_str(bare)));
 		return rs_hint(p->err, "see: reshardfs %s --help", v->name);
 	}
 	if (v->needs_target && !o->view.target.target) {

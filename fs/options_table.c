@@ -180,7 +180,7 @@ static void print_options(FILE *to, unsigned int verbs)
 			continue;
 		snprintf(left, sizeof(left), "%s%s%s", o->name, o->value ? "=" : "",
 			o->value ? o->value : "");
-		fprintf(to, "  %-34s", left);
+		fprintf(to, "  %-35s", left);
 		if (o->letter)
 			fprintf(to, "-%c: ", o->letter);
 		fputs(o->meaning, to);

@@ -20,9 +20,11 @@ static int find_rank(const struct rs_view *v, const char *word, uint64_t *rank, 
 {
 	uint64_t n = rs_view_n_ranks(v);
 
-	if (!rs_str_u64(rs_str(word), rank))
-		return rs_fail(
-			err, RS_USAGE, "%s: expected a target rank number", RS_SHOW(rs_str(word)));
+	if (!rs_str_u64(rs_str(word), rank)) {
+		rs_fail(err, RS_USAGE, "%s: expected a target rank number", RS_SHOW(rs_str(word)));
+		return rs_hint(
+			err, "the order is: reshardfs explain SOURCE RANK TENSOR, with RANK as 3");
+	}
 	for (uint64_t i = 0; i < n; i++)
 		if (rs_view_rank(v, i) == *rank)
 			return 0;

@@ -79,8 +79,9 @@ static void print_heading(const struct plan *p)
 			rs_catalog_n_stages(p->src->cat),
 			rs_catalog_n_stages(p->src->cat) == 1 ? "" : "s",
 			rs_catalog_stage_devices(p->src->cat));
-	printf(", %" PRIu64 " tensors, %s unique (%s on disk%s)\n",
-		rs_catalog_n_tensors(p->src->cat), FS_SIZE(fs__source_bytes_unique(p->src), exact),
+	printf(", %" PRIu64 " tensors%s, %s unique (%s on disk%s)\n",
+		rs_catalog_n_tensors(p->src->cat), p->src->strategy ? " placed" : "",
+		FS_SIZE(fs__source_bytes_unique(p->src), exact),
 		FS_SIZE(fs__source_bytes_on_disk(p->src), exact),
 		p->src->n_ranks > 1 ? ", replicas equal: not checked" : "");
 	printf("target   %s: %" PRIu64 " rank%s", RS_SHOW(rs_str(p->target->opts.target)),
@@ -337,7 +338,17 @@ static int print_json(const struct plan *p, int code)
 
 /* ------------------------------------------------------------------------- verb */
 
-/* Refused ranks often share one cause: each message once, the first ones only. */
+/* What @e says after "target rank N: ". */
+static const char *cause(const struct rs_err *e)
+{
+	const char *colon = strchr(e->msg, ':');
+
+	if (colon && strncmp(e->msg, "target rank ", strlen("target rank ")) == 0)
+		return colon;
+	return e->msg;
+}
+
+/* Refused ranks often share one cause: each cause once, the first ones only; rows name all. */
 static int report_refused(const struct plan *p)
 {
 	int code = FS_EXIT_OK;
@@ -350,7 +361,8 @@ static int report_refused(const struct plan *p)
 		if (e->code == RS_OK)
 			continue;
 		for (uint64_t k = 0; k < i && !known; k++)
-			known = strcmp(p->files[k].err.msg, e->msg) == 0;
+			known = p->files[k].err.code != RS_OK &&
+				strcmp(cause(&p->files[k].err), cause(e)) == 0;
 		if (code == FS_EXIT_OK)
 			code = fs_exit_code(e->code);
 		if (known)

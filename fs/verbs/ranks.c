@@ -13,9 +13,10 @@
 static int parse_rank(
 	const struct rs_target *t, const char *word, uint64_t *rank, struct rs_err *err)
 {
-	if (!rs_str_u64(rs_str(word), rank))
-		return rs_fail(
-			err, RS_USAGE, "%s: expected a target rank number", RS_SHOW(rs_str(word)));
+	if (!rs_str_u64(rs_str(word), rank)) {
+		rs_fail(err, RS_USAGE, "%s: expected a target rank number", RS_SHOW(rs_str(word)));
+		return rs_hint(err, "write each number: reshardfs ranks SOURCE 0 1 2 --target T");
+	}
 	if (*rank >= t->n_ranks)
 		return rs_fail(err, RS_USAGE,
 			"rank %" PRIu64 ": expected a target rank of 0 to %" PRIu64, *rank,

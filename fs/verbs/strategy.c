@@ -470,8 +470,8 @@ int fs_verb_strategy(const struct fs_options *o)
 		if (strcmp(o->args[0], actions[i].name) == 0 && o->n_args == actions[i].words)
 			return actions[i].run(o);
 	if (o->n_args)
-		rs_fail(&err, RS_USAGE, "strategy: '%s' with %d words is none of its actions",
-			RS_SHOW(rs_str(o->args[0])), o->n_args - 1);
+		rs_fail(&err, RS_USAGE, "strategy: '%s' with %d operand%s is none of its actions",
+			RS_SHOW(rs_str(o->args[0])), o->n_args - 1, o->n_args == 2 ? "" : "s");
 	else
 		rs_fail(&err, RS_USAGE, "strategy: expected an action");
 	rs_hint(&err, "usage: reshardfs %s", USAGE);

@@ -210,6 +210,10 @@ static int unmount(const struct fs_mounted *m, const struct fs_options *o, struc
 		else
 			rs_fail(err, RS_IO, "%s: busy, held by a process that is not ours to see",
 				m->point);
+		if (strstr(who, "(reshardfs)"))
+			return rs_hint(err, "it is the source of another mount: unmount that one "
+					    "first (findmnt "
+					    "-t fuse.reshardfs)");
 		return rs_hint(err, "end them, or: reshardfs umount --lazy %s", m->point);
 	}
 	rs_fail_sys(err, fail, "%s: cannot unmount%s%s", m->point, *said ? ": " : "",
