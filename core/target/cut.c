@@ -220,14 +220,18 @@ bool rs__cut_target_knows(const struct rs_target *t, struct rs_str name)
 	return !t->strategy || rs_strategy_stages(t->strategy, name, &first) > 0;
 }
 
-bool rs__cut_left_out(const struct rs_target *t, struct rs_str name)
+int rs__cut_left_out(const struct rs_target *t, struct rs_str name, struct rs_err *err)
 {
-	struct rs_arena *scratch = t->source->names ? rs_arena_new(1u << 20, NULL) : NULL;
+	struct rs_arena *scratch;
 	struct rs_str ignored;
-	bool out = scratch && rs_source_name(t->source, name, scratch, &ignored, NULL) == 0;
+	int kept;
 
+	if (!t->source->names)
+		return 0;
+	scratch = rs_arena_new(1u << 20, err);
+	kept = scratch ? rs_source_name(t->source, name, scratch, &ignored, err) : -1;
 	rs_arena_free(scratch);
-	return out;
+	return kept < 0 ? -1 : !kept;
 }
 
 int rs__cut_has(const struct rs_target *t, const struct rs_table *table, struct rs_str name,

@@ -45,9 +45,9 @@ bool rs__cut_target_knows(const struct rs_target *t, struct rs_str name);
 /* rs__cut_missing - a tensor that the target wants and no file stores: an error, or a note. */
 int rs__cut_missing(const struct rs_target *t, uint32_t stage, struct rs_str name,
 	struct rs_notes *notes, struct rs_err *err);
-/* rs__cut_left_out - do only= and exclude= say that @name is not wanted? */
-bool rs__cut_left_out(const struct rs_target *t, struct rs_str name);
-/* rs__cut_has - does a file with this header store what targets know as @name? */
+/* rs__cut_left_out - do only= and exclude= say that @name is not wanted? 1, 0, or -1. */
+int rs__cut_left_out(const struct rs_target *t, struct rs_str name, struct rs_err *err);
+/* rs__cut_has - does a file with this header store what targets know as @name? 1, 0, or -1. */
 int rs__cut_has(const struct rs_target *t, const struct rs_table *table, struct rs_str name,
 	struct rs_err *err);
 uint32_t rs__layouts_index(const struct rs__layouts *set, const struct rs_layout *l);

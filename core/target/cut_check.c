@@ -7,8 +7,9 @@
 
 #include <inttypes.h>
 
-/* Is @name stored as it is in the sample of a stage that @stage starts from? */
-static bool in_samples(const struct rs_target *t, uint32_t stage, struct rs_str name)
+/* Is @name stored as it is in the sample of a stage that @stage starts from? 1, 0, or -1. */
+static int in_samples(
+	const struct rs_target *t, uint32_t stage, struct rs_str name, struct rs_err *err)
 {
 	const struct rs__cut *cut = t->priv;
 	struct rs_catalog *cat = t->source->cat;
@@ -23,10 +24,23 @@ static bool in_samples(const struct rs_target *t, uint32_t stage, struct rs_str 
 			if (unit == RS_NO_UNIT || !rs_catalog_loaded(cat, unit))
 				continue;
 			const struct rs_table *table = rs_catalog_table(cat, unit, NULL);
-			if (table && rs__cut_has(t, table, name, NULL) == 1)
-				return true;
+			int has = table ? rs__cut_has(t, table, name, err) : 0;
+			if (has)
+				return has;
 		}
-	return false;
+	return 0;
+}
+
+/* A name that the stage wants and that is no tensor of the source. */
+static int check_absent(struct rs_target *t, uint32_t stage, struct rs_str name, struct rs_err *err)
+{
+	int fine = rs__cut_left_out(t, name, err);
+
+	if (fine == 0)
+		fine = in_samples(t, stage, name, err);
+	if (fine == 0)
+		return rs__cut_missing(t, stage, name, &t->notes, err);
+	return fine < 0 ? -1 : 0;
 }
 
 static int check_stage(struct rs_target *t, uint32_t stage, struct rs_err *err)
@@ -38,8 +52,7 @@ static int check_stage(struct rs_target *t, uint32_t stage, struct rs_err *err)
 		struct rs_str name = t->strategy->params[cut->params[stage][i]].name;
 		const struct rs_tensor *tensor = rs_catalog_find(t->source->cat, name);
 		if (!tensor) {
-			if (!rs__cut_left_out(t, name) && !in_samples(t, stage, name) &&
-				rs__cut_missing(t, stage, name, &t->notes, err) < 0)
+			if (check_absent(t, stage, name, err) < 0)
 				return -1;
 			continue;
 		}

@@ -176,8 +176,10 @@ static int look_for_missing(struct filling *f, struct rs_err *err)
 		int has = rs_catalog_find(f->t->source->cat, name) != NULL;
 		for (uint32_t k = 0; k < f->n_tables && has == 0; k++)
 			has = rs__cut_has(f->t, f->tables[k], name, err);
-		if (has < 0 || (has == 0 && !rs__cut_left_out(f->t, name) &&
-				       rs__cut_missing(f->t, f->stage, name, f->notes, err) < 0))
+		if (has == 0)
+			has = rs__cut_left_out(f->t, name, err);
+		if (has < 0 ||
+			(has == 0 && rs__cut_missing(f->t, f->stage, name, f->notes, err) < 0))
 			return -1;
 	}
 	return 0;

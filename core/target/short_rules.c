@@ -58,17 +58,18 @@ static int read_plan(
 	return rc;
 }
 
-/* The shipped plan @wanted, in the form that layout and model ask for. */
-static bool find_shipped(const struct rs_target *t, const char *wanted, struct rs_str *text)
+/* The shipped plan @wanted, in the form that layout and model ask for. 1: found; 0; -1. */
+static int find_shipped(
+	const struct rs_target *t, const char *wanted, struct rs_str *text, struct rs_err *err)
 {
 	bool fused = t->opts.layout == RS_ARRANGE_VLLM && !rs_str_ends(rs_str(wanted), ".vllm");
 	bool tied = rs_catalog_n_tensors(t->source->cat) > 0 &&
 		    !rs_catalog_find(t->source->cat, RS_STR("lm_head.weight"));
-	const char *name = rs_arena_printf(t->arena, NULL, "%s%s", wanted, fused ? ".vllm" : "");
-	const char *twin = name ? rs_arena_printf(t->arena, NULL, "%s.tied", name) : NULL;
+	const char *name = rs_arena_printf(t->arena, err, "%s%s", wanted, fused ? ".vllm" : "");
+	const char *twin = name ? rs_arena_printf(t->arena, err, "%s.tied", name) : NULL;
 
 	if (!twin)
-		return false;
+		return -1;
 	return (tied && rs__preset_find(rs_str(twin), text)) || rs__preset_find(rs_str(name), text);
 }
 
@@ -77,6 +78,7 @@ int rs__short_plan(
 {
 	struct rs_str model = t->source->config.model_type;
 	const char *wanted = t->opts.plan;
+	int found;
 
 	if (!wanted)
 		wanted = rs_arena_copy(t->arena, model.ptr, model.len, err);
@@ -85,8 +87,9 @@ int rs__short_plan(
 	*name = rs_arena_printf(t->arena, err, "plan %s", wanted);
 	if (!*name)
 		return -1;
-	if (find_shipped(t, wanted, text))
-		return 0;
+	found = find_shipped(t, wanted, text, err);
+	if (found)
+		return found < 0 ? -1 : 0;
 	if (t->opts.plan) {
 		*name = wanted;
 		return read_plan(t, wanted, text, err);

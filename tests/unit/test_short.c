@@ -16,6 +16,7 @@
 #include "core/target/emit.h"
 #include "core/target/presets.h"
 #include "core/target/short.h"
+#include "tests/lib/fault.h"
 #include "tests/lib/model.h"
 
 static struct model m;
@@ -659,6 +660,72 @@ static void what_is_said_is_the_same(void **state)
 	model_free();
 }
 
+static int open_and_emit(const struct rs_target_options *o, struct rs_err *err)
+{
+	struct rs_target *t = open_target(o, err);
+	struct rs_strategy *s = NULL;
+	char *text = NULL;
+	uint64_t len;
+	int rc = -1;
+
+	if (!t)
+		return -1;
+	if (rs_target_emit_plan(t, &text, &len, err) == 0 &&
+		rs_target_emit_strategy(t, &s, err) == 0)
+		rc = 0;
+	rs_strategy_free(s);
+	rs_free(text);
+	rs_target_close(t);
+	return rc;
+}
+
+/* Each allocation fails once: no leak, no crash, and the reason is the one that is told. */
+static void memory_may_run_out(void **state)
+{
+	static const struct {
+		const char *target, *plan;
+	} rows[] = {{"tp2.dp2.opt", NULL}, {"tp2.pp2", NULL}, {"tp2", "llama"}};
+	(void)state;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		static const struct source_row layers[] = {
+			{"emb", 64, 4, "0 [2]|[0, -1]|0"},
+			{"m.l.0.w", 64, 4, "0 [2]|[0, -1]|0"},
+			{"m.l.1.w", 64, 4, "0 [2]|[0, -1]|0"},
+		};
+		struct rs_target_options o = {.target = rows[i].target, .plan = rows[i].plan};
+		struct rs_err err;
+		uint64_t n = 0;
+		int64_t live;
+		if (rows[i].plan) {
+			model_init(&m);
+			model_add(&m, "model.embed_tokens.weight", RS_DT_F32, 2, 8, 4);
+			model_add(&m, "model.norm.weight", RS_DT_F32, 1, 4);
+			model_seal(&m);
+			o.missing = RS_MISSING_SKIP;
+		} else {
+			model_of(i ? layers : mesh, i ? 3 : N_MESH);
+		}
+		live = fault_live();
+		for (bool hit = true; hit;) {
+			fault_alloc(++n);
+			int rc = open_and_emit(&o, &err);
+			hit = fault_hit();
+			fault_clear();
+			if (fault_live() != live)
+				fail_msg("%s, allocation %" PRIu64 ": leaks", rows[i].target, n);
+			if (rc < 0 && (!hit || err.code != RS_NOMEM))
+				fail_msg("%s, allocation %" PRIu64 ": %s", rows[i].target, n,
+					err.msg);
+		}
+		assert_true(n > 10);
+		if (rows[i].plan)
+			model_done(&m);
+		else
+			model_free();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -675,6 +742,7 @@ int main(void)
 		cmocka_unit_test(models_without_rules_are_refused),
 		cmocka_unit_test(cells_become_digits),
 		cmocka_unit_test(what_is_said_is_the_same),
+		cmocka_unit_test(memory_may_run_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
