@@ -49,6 +49,7 @@ struct chunk {
 struct rs_arena {
 	struct chunk *chunks;
 	uint64_t limit, used; /* bytes handed out, rounding included */
+	uint64_t held;        /* bytes of all chunks and of this struct */
 	uint64_t next_size;   /* of the next chunk */
 };
 
@@ -64,6 +65,7 @@ struct rs_arena *rs_arena_new(uint64_t limit_bytes, struct rs_err *err)
 	if (!a)
 		return NULL;
 	a->limit = limit_bytes;
+	a->held = sizeof(*a);
 	a->next_size = CHUNK_FIRST;
 	return a;
 }
@@ -95,6 +97,7 @@ static struct chunk *add_chunk(struct rs_arena *a, uint64_t bytes, struct rs_err
 		return NULL;
 	}
 	c->size = size;
+	a->held += total;
 	FORBID(c->data, (size_t)size);
 	if (alone) {
 		c->next = a->chunks->next;
@@ -186,6 +189,11 @@ char *rs_arena_printf(struct rs_arena *a, struct rs_err *err, const char *fmt, .
 uint64_t rs_arena_used(const struct rs_arena *a)
 {
 	return a->used;
+}
+
+uint64_t rs_arena_held(const struct rs_arena *a)
+{
+	return a->held;
 }
 
 void *rs_alloc(uint64_t bytes, struct rs_err *err)

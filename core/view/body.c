@@ -72,7 +72,7 @@ struct rs_image *rs__body_build(
 void rs__body_adopt(struct rs_view *v, struct rs__vfile *f, struct rs_image *img)
 {
 	f->image = img;
-	v->body_bytes += rs_arena_used(img->arena);
+	v->body_bytes += rs_arena_held(img->arena);
 	rs__chain_prepend(&v->idle, f);
 }
 
@@ -87,7 +87,7 @@ static struct rs_image *take_surplus(struct rs_view *v)
 	if (f) {
 		img = f->image;
 		f->image = NULL;
-		v->body_bytes -= rs_arena_used(img->arena);
+		v->body_bytes -= rs_arena_held(img->arena);
 		rs__chain_remove(&v->idle, f);
 	}
 	pthread_mutex_unlock(&v->lock);

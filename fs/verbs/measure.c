@@ -82,7 +82,7 @@ static int measure_image(struct party *p, struct fs_measure *m, const struct rs_
 	struct tally most = {0};
 
 	m->bytes = img->size;
-	m->memory = rs_arena_used(img->arena);
+	m->memory = rs_arena_held(img->arena);
 	m->tensors = m->ranked ? img->list.n : 0;
 	for (uint64_t i = 0; i < img->list.n; i++) {
 		struct tally t = {0};

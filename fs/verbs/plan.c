@@ -35,7 +35,7 @@ static int total(struct plan *p, struct rs_err *err)
 	p->unit_used = rs_alloc(rs_max(n_units, 1), err);
 	if (p->unit_used == NULL)
 		return -1;
-	p->memory = rs_arena_used(rs_catalog_arena(p->src->cat));
+	p->memory = rs_arena_held(rs_catalog_arena(p->src->cat));
 	for (uint64_t i = 0; i < p->n; i++) {
 		const struct fs_measure *m = &p->files[i];
 

@@ -152,6 +152,7 @@ int rs_arena_str(struct rs_arena *a, struct rs_str src, struct rs_str *out, stru
 char *rs_arena_printf(struct rs_arena *a, struct rs_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 uint64_t rs_arena_used(const struct rs_arena *a); /* bytes handed out, rounding included */
+uint64_t rs_arena_held(const struct rs_arena *a); /* bytes taken from the system */
 
 #define RS_NEW(arena, type, err) ((type *)rs_arena_alloc((arena), sizeof(type), (err)))
 #define RS_NEW_N(arena, type, n, err) ((type *)rs_arena_array((arena), (n), sizeof(type), (err)))
