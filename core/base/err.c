@@ -1,8 +1,9 @@
 /*
  * err.c - filling struct rs_err: messages that are cut rather than overrun, carry the system's
- * reason, and never bring a control byte to a terminal. Decides nothing about codes; fs/ turns them
- * into exit codes and errnos. Next: str.c, for names from files.
+ * reason, and never bring a control byte to a terminal. Of codes it knows only those that an errno
+ * tells; fs/ turns them into exit codes and errnos. Next: str.c, for names from files.
  */
+#include <errno.h>
 #include <stdio.h>
 
 #include "internal.h"
@@ -75,6 +76,19 @@ int rs_fail(struct rs_err *err, enum rs_code code, const char *fmt, ...)
 	return -1;
 }
 
+static enum rs_code code_of(int sys)
+{
+	switch (sys) {
+	case ENOMEM:
+		return RS_NOMEM;
+	case EMFILE:
+	case ENFILE:
+		return RS_LIMIT;
+	default:
+		return RS_IO;
+	}
+}
+
 int rs_fail_sys(struct rs_err *err, int sys, const char *fmt, ...)
 {
 	char text[sizeof(err->msg)], reason[128];
@@ -87,8 +101,15 @@ int rs_fail_sys(struct rs_err *err, int sys, const char *fmt, ...)
 	va_end(ap);
 	append(text, sizeof(text), ": ");
 	append(text, sizeof(text), strerror_r(sys, reason, sizeof(reason)));
-	fill(err, RS_IO, sys, text);
+	fill(err, code_of(sys), sys, text);
+	if (sys == EMFILE)
+		rs_hint(err, "raise the number of open files (ulimit -n)");
 	return -1;
+}
+
+bool rs_err_passes(const struct rs_err *err)
+{
+	return err->code == RS_IO || err->code == RS_NOMEM || (err->code == RS_LIMIT && err->sys);
 }
 
 int rs_hint(struct rs_err *err, const char *fmt, ...)

@@ -66,17 +66,6 @@ int rs__fail_open(struct rs_err *err, int sys, const char *name)
 	case ENODEV:
 		return rs_fail(err, RS_CORRUPT,
 			"%s: expected a regular file, found a socket or device", RS__PATH(name));
-	case EMFILE:
-	case ENFILE:
-		rs_fail_sys(err, sys, "%s: cannot be opened", RS__PATH(name));
-		if (err)
-			err->code = RS_LIMIT;
-		return rs_hint(err, "raise the number of open files (ulimit -n)");
-	case ENOMEM:
-		rs_fail_sys(err, sys, "%s: cannot be opened", RS__PATH(name));
-		if (err)
-			err->code = RS_NOMEM;
-		return -1;
 	}
 	return rs_fail_sys(err, sys, "%s: cannot be opened", RS__PATH(name));
 }

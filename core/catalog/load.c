@@ -116,9 +116,7 @@ const struct rs_table *rs_catalog_table(struct rs_catalog *c, uint32_t unit, str
 			       ? u->table
 			       : NULL;
 	struct rs_table *table = load(c, &u->pub, &why);
-	struct rs_err *kept = table || why.code == RS_IO || why.code == RS_NOMEM
-				      ? NULL
-				      : rs_alloc(sizeof(*kept), NULL);
+	struct rs_err *kept = table || rs_err_passes(&why) ? NULL : rs_alloc(sizeof(*kept), NULL);
 	enum unit_state end = UNIT_READY;
 
 	pthread_mutex_lock(&c->lock);

@@ -3,7 +3,7 @@
  *
  *   EMPTY --want--> QUEUED --builder--> LOADING --> READY | FAILED
  *     ^ \---------------rs_view_build-----^ |
- *     \------------ RS_IO, RS_NOMEM --------/
+ *     \------- what may pass: I/O, memory --/
  *
  * One mutex guards the states and lists of the view and is never held across I/O: a builder
  * takes a file from the queue, works without the lock, and comes back to publish. A waiter
@@ -118,7 +118,7 @@ void rs_view_want(struct rs_view *v, uint64_t inode, struct rs_waiter *w)
 static void keep_failure(struct rs__vfile *f, const struct rs_err *err)
 {
 	f->state = RS__EMPTY;
-	if (err->code == RS_IO || err->code == RS_NOMEM)
+	if (rs_err_passes(err))
 		return;
 	f->failure = rs_alloc(sizeof(*f->failure), NULL);
 	if (!f->failure)

@@ -97,6 +97,12 @@ static int loop(struct fs_mount *m)
 
 /* ------------------------------------------------------------------------------ serving */
 
+/* What the process lacks has an exit code of its own; all else is about mounting. */
+static int exit_of(const struct rs_err *err)
+{
+	return err->code == RS_LIMIT || err->code == RS_NOMEM ? FS_EXIT_LIMIT : FS_EXIT_MOUNT;
+}
+
 /* Signals are for the thread of life.c; all threads inherit this. */
 static void block_signals(void)
 {
@@ -109,6 +115,7 @@ static void block_signals(void)
 	sigaddset(&set, SIGUSR2);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a log at the limit of file sizes is no reason to end */
 }
 
 static int write_pidfile(const struct fs_options *o, struct rs_err *err)
@@ -153,7 +160,7 @@ static int serve(struct fs_mount *m, struct fs_life *life, struct rs_err *err)
 		fs__point_note(m, err) < 0 || rs_view_start(m->view, err) < 0 ||
 		fs__life_begin(life, m, err) < 0) {
 		fuse_session_unmount(m->session);
-		return fs__life_fail(m->o, FS_EXIT_MOUNT, err);
+		return fs__life_fail(m->o, exit_of(err), err);
 	}
 	result = loop(m);
 	fs__life_ending(life);
@@ -241,7 +248,7 @@ static int run(struct fs_options *o, struct fs_mount *m, struct rs_err *err)
 	int code = FS_EXIT_OK, forked = 0;
 
 	if (fs__point_check(m, err) < 0)
-		return fs__life_fail(o, FS_EXIT_MOUNT, err);
+		return fs__life_fail(o, exit_of(err), err);
 	if (o->fake)
 		return FS_EXIT_OK;
 	if (fs__log_open(&m->log, o, err) < 0)

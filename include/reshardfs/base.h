@@ -35,7 +35,7 @@ enum rs_code {
 
 struct rs_err {
 	enum rs_code code;
-	int sys;        /* errno behind RS_IO, else 0 */
+	int sys;        /* errno behind it, else 0 */
 	char msg[480];  /* "file[@offset]: tensor 'name': expected ..., found ..." */
 	char hint[240]; /* what to do next, or "" */
 };
@@ -46,7 +46,10 @@ struct rs_err {
  */
 int rs_fail(struct rs_err *err, enum rs_code code, const char *fmt, ...)
 	__attribute__((cold, format(printf, 3, 4)));
-/* rs_fail_sys - the same with RS_IO; appends ": " and the text of @sys (an errno). */
+/*
+ * rs_fail_sys - the same by errno @sys, whose text is appended behind ": ": RS_NOMEM and RS_LIMIT
+ * when the system lacks memory or descriptors, else RS_IO.
+ */
 int rs_fail_sys(struct rs_err *err, int sys, const char *fmt, ...)
 	__attribute__((cold, format(printf, 3, 4)));
 /* rs_hint - set the hint of a filled error; returns -1. */
@@ -54,6 +57,9 @@ int rs_hint(struct rs_err *err, const char *fmt, ...) __attribute__((cold, forma
 /* rs_err_prefix - put "text: " before the message; returns -1. */
 int rs_err_prefix(struct rs_err *err, const char *fmt, ...)
 	__attribute__((cold, format(printf, 2, 3)));
+/* rs_err_passes - may the same attempt succeed later? Not when a file or a limit of ours decides.
+ */
+bool rs_err_passes(const struct rs_err *err);
 /* rs_code_name - "corrupt", "missing", ...: the word used in --json output. */
 const char *rs_code_name(enum rs_code code);
 

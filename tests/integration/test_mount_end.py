@@ -2,6 +2,7 @@
 import errno
 import hashlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -109,6 +110,29 @@ def test_a_source_file_is_replaced(access, source, tmp_path, mount, digest):
     files[3].chmod(0)
     for rank in files:
         assert m.file(rank).read_bytes() == want[rank]
+
+
+def test_descriptors_that_run_out(source, mount, digest):
+    """A file that could not be opened for want of descriptors is EIO, until there are some again."""
+    m = mount(source, "target=same")
+    pid = m.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, before[1]))
+    assert errno_of(os.stat, m.file(2)) == errno.EIO
+    assert sha(m.file(0)) == digest
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    assert os.stat(m.file(2)).st_size
+    m.unmount()
+    assert "Too many open files" in m.log() and "ulimit -n" in m.log()
+
+
+def test_a_log_at_the_limit_of_file_sizes(source, tmp_path, point, digest):
+    """It stays as it is, and serving goes on."""
+    log = tmp_path / "log"
+    up(source, point, "log=%s" % log, "log_level=debug",
+       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+    assert sha(point / FILE) == digest and log.stat().st_size == 64
+    assert program("umount", point).code == 0
 
 
 def test_log_is_reopened_and_made_to_tell_more(source, point, tmp_path):
