@@ -75,7 +75,9 @@ static int take(struct cursor *c, const struct rs_file *file, uint8_t *out, stru
 		}
 		if (lead ? (byte & 0xc0) != 0x80 : byte >= 0x80)
 			return corrupt_text(file, c->off - (c->n - c->at) - 1, err);
-		*out = (uint8_t)(lead ? lead << 6 | (byte & 0x3f) : byte);
+		if (lead)
+			byte = (uint8_t)((unsigned int)lead << 6 | (byte & 0x3fu));
+		*out = byte;
 		c->pos++;
 		return 0;
 	}

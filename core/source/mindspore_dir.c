@@ -15,6 +15,7 @@
 #include <ctype.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #define LISTING_MAX_BYTES (UINT64_C(64) << 20) /* of one directory: some 400 000 names */
@@ -440,10 +441,61 @@ static int take_file(struct rs_source *src, struct rs__ms_tree *tree, struct rs_
 	return 0;
 }
 
-static struct rs_str base_name(const char *path)
+/* Another rank directory beside SOURCE, in the directory above; its name goes to @name. */
+static bool has_sibling(const char *path, struct rs_str self, char *name, size_t size)
 {
-	const char *slash = strrchr(path, '/');
-	return rs_str(slash ? slash + 1 : path);
+	struct rs_arena *scratch = rs_arena_new(LISTING_MAX_BYTES, NULL);
+	struct rs_dirent *entries;
+	struct rs_dir *above = NULL;
+	uint64_t n = 0, rank;
+	bool found = false;
+	char *up = scratch ? rs_arena_printf(scratch, NULL, "%s/..", path) : NULL;
+
+	if (up && rs_dir_open(up, NULL, true, &above, NULL) == 0 &&
+		rs_dir_list(above, "", scratch, &entries, &n, NULL) < 0)
+		n = 0;
+	for (uint64_t i = 0; i < n && !found; i++) {
+		found = entries[i].kind == RS_KIND_DIR && !rs_str_eq(entries[i].name, self) &&
+			rs__ms_rank_of(entries[i].name, &rank);
+		if (found)
+			rs_show(entries[i].name, name, size);
+	}
+	rs_dir_close(above);
+	rs_arena_free(scratch);
+	return found;
+}
+
+/*
+ * SOURCE that is called rank_N holds what one rank stores. Taken as whole tensors, slices would be
+ * cut again, so it is refused where other ranks stand beside it. Only names are looked at there.
+ */
+static int check_lone_rank(struct rs_source *src, struct rs_err *err)
+{
+	char real[PATH_MAX];
+	const char *slash = realpath(src->opts.path, real) ? strrchr(real, '/') : NULL;
+	struct rs_str self = rs_str(slash ? slash + 1 : "");
+	char sibling[RS_SHOW_MAX];
+	uint64_t rank;
+	int rc = 0;
+
+	if (rs__ms_rank_of(self, &rank)) {
+		if (!src->opts.any_layout &&
+			has_sibling(src->opts.path, self, sibling, sizeof(sibling))) {
+			rs_fail(err, RS_USAGE,
+				"%s: one rank of a tree (%s stands beside it): its tensors are "
+				"slices",
+				src->opts.path, sibling);
+			rc = rs_hint(err, "give the directory above, which holds all ranks; or "
+					  "target=same for this rank alone");
+		} else {
+			rs_note(rs_catalog_notes(src->cat),
+				"%s is called like a rank directory, but its file is taken as "
+				"whole "
+				"tensors; for the tree give the directory above",
+				src->opts.path);
+		}
+	}
+	return rc;
 }
 
 int rs__ms_list(struct rs_source *src, struct rs__ms_tree *tree, struct rs_err *err)
@@ -467,12 +519,8 @@ int rs__ms_list(struct rs_source *src, struct rs__ms_tree *tree, struct rs_err *
 		return rs_fail(err, RS_MISSING, "%s: no rank directory holds a checkpoint file%s%s",
 			src->opts.path, is_glob(&src->opts) ? " that matches select=" : "",
 			is_glob(&src->opts) ? src->opts.select : "");
-	if (!tree->in_dirs && rs__ms_rank_of(base_name(src->opts.path), &n))
-		rs_note(rs_catalog_notes(src->cat),
-			"%s is called like a rank directory, but its file is taken as whole "
-			"tensors; "
-			"for the tree give the directory above",
-			src->opts.path);
+	if (!tree->in_dirs && check_lone_rank(src, err) < 0)
+		return -1;
 	if (tree->n_several)
 		rs_note(rs_catalog_notes(src->cat),
 			"%" PRIu64 " rank directories hold several checkpoint files; the last one "

@@ -304,8 +304,9 @@ int rs__cut_missing(const struct rs_target *t, uint32_t stage, struct rs_str nam
 	rs_fail(err, RS_MISSING,
 		"tensor '%s': stage %" PRIu32 " of target %s wants it, no source file stores it",
 		RS_SHOW(name), stage, t->opts.target);
-	return rs_hint(err, "-o missing=skip leaves such tensors out and lists them (weights "
-			    "without optimizer state)");
+	return rs_hint(err, "is the target's strategy of another model? If the source has weights "
+			    "only and the strategy is of training: -o missing=skip leaves such "
+			    "tensors out and lists them");
 }
 
 const struct rs_target_ops rs__target_full = {

@@ -7,9 +7,11 @@
  */
 #include "core/target/internal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const struct rs_target_ops *const kinds[] = {
 	&rs__target_full,
@@ -66,6 +68,12 @@ int rs_target_open(const struct rs_target_options *opts, struct rs_source *sourc
 	for (size_t i = 0; !t->ops && i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (kinds[i]->is(t->opts.target))
 			t->ops = kinds[i];
+	if (!t->ops && access(t->opts.target, F_OK) < 0 && strchr(t->opts.target, '/')) {
+		rs_fail_sys(err, errno, "target %s: cannot be read", t->opts.target);
+		if (err)
+			err->code = RS_USAGE;
+		goto fail;
+	}
 	if (!t->ops) {
 		rs_fail(err, RS_USAGE,
 			"target '%s': expected full, same, a short target such as tp4.pp2, or the "

@@ -585,6 +585,9 @@ static void without_a_strategy_only_rank_0_is_whole(void **state)
 	make_dir("rank_4");
 	make_ckpt("rank_4/x.ckpt", "w=2");
 	REFUSED(RS_USAGE, "no strategy file", "src_strategy=");
+	REFUSED(RS_USAGE, "rank_4 stands beside it", "directory above", .path = at("rank_0"));
+	src = OPEN(.path = at("rank_0"), .any_layout = true);
+	rs_source_close(src);
 	src = OPEN(.any_layout = true);
 	assert_int_equal(src->n_ranks, 5);
 	assert_int_equal(rs_catalog_rank_unit(src->cat, 2), RS_NO_UNIT);
