@@ -423,6 +423,7 @@ static int place_unmatched(struct placing *pl)
 {
 	struct rs__binding *b = pl->b;
 	struct rs__origin *first = NULL;
+	char more[60];
 	uint64_t n = 0;
 
 	for (uint64_t i = 0; i < b->rules->n_origins; i++) {
@@ -435,9 +436,12 @@ static int place_unmatched(struct placing *pl)
 	}
 	if (n && b->unmatched == RS__UNMATCHED_ERROR)
 		return refuse_unmatched(b, first, n);
+	if (n == 1)
+		snprintf(more, sizeof(more), " matches");
+	else
+		snprintf(more, sizeof(more), " and %" PRIu64 " more tensors match", n - 1);
 	if (n)
-		rs_note(&b->t->notes, "'%s' and %" PRIu64 " more tensors match no rule: %s",
-			RS_SHOW(first->name), n - 1,
+		rs_note(&b->t->notes, "'%s'%s no rule: %s", RS_SHOW(first->name), more,
 			b->unmatched == RS__UNMATCHED_DROP ? "left out"
 							   : "given whole to every rank");
 	return 0;

@@ -406,3 +406,82 @@ def test_mindspore_tree(mesh, container, tmp_path):
         return judges[local]
 
     check(tmp_path / "src", plan, judge_of, {"format": "ms"}, tmp_path, ranks=[0, 3, 5, 7])
+
+
+# ------------------------------------------------------------------------------ the schema
+
+def objects(schema, at=()):
+    """(path, node) of the objects of the schema whose members are all known."""
+    if isinstance(schema, dict):
+        if schema.get("additionalProperties") is False:
+            yield at, schema
+        for key, value in schema.items():
+            yield from objects(value, at + (key,))
+
+
+def test_the_schema_is_the_language(tmp_path):
+    """Each object of docs/plan.schema.json has the members that the program knows, and no others."""
+    schema = json.loads((REPO / "docs/plan.schema.json").read_text())
+    hugging_face(tmp_path / "src", {"w": tensor("w", (8, 4))})
+    base = {"reshard_plan": 1, "mesh": {"axes": [{"name": "tp", "size": 2}]},
+            "files": {"path": "{rank}/m", "format": "ckpt"}, "ranges": {"N": {"axis": "tp", "count": 2}}}
+    part, cut = {"from": "w"}, {"dim": 0, "axis": "tp"}
+    odd = {"oddity": 1}
+    wrong = {
+        (): base | {"rules": []} | odd,
+        ("mesh",): base | {"mesh": base["mesh"] | odd, "rules": []},
+        ("axes",): base | {"mesh": {"axes": [{"name": "tp", "size": 2} | odd]}, "rules": []},
+        ("files",): base | {"files": base["files"] | odd, "rules": []},
+        ("strict",): base | {"strict": odd, "rules": []},
+        ("ranges",): base | {"ranges": {"N": {"axis": "tp"} | odd}, "rules": []},
+        ("fit",): base | {"rules": [{"to": "w", "from": "w", "pad": {"dim": 0, "to": 8} | odd}]},
+        ("cut",): base | {"rules": [{"to": "w", "from": "w", "cut": [cut | odd]}]},
+        ("part",): base | {"rules": [{"to": "w", "concat": {"dim": 0, "parts": [part | odd]}}]},
+        ("concat",): base | {"rules": [{"to": "w", "concat": {"dim": 0, "parts": [part]} | odd}]},
+        ("stack",): base | {"rules": [{"to": "w", "from": "w{N}", "stack": {"dim": 0, "over": "N"} | odd}]},
+        ("rule",): base | {"rules": [{"to": "w", "from": "w"} | odd]},
+    }
+    seen = set()
+    for path, node in objects(schema):
+        names = [p for p in path if p not in ("properties", "$defs", "items", "additionalProperties")]
+        key = tuple(names[-1:])
+        (tmp_path / "p.json").write_text(json.dumps(wrong[key]))
+        got = program("plan", tmp_path / "src", "--target", tmp_path / "p.json")
+        known = got.text.partition("unknown member 'oddity'; known are ")[2].split("\n")[0].split()
+        assert got.code == 2 and set(known) == set(node["properties"]), (key, known, got)
+        seen.add(key)
+    assert seen == set(wrong)
+
+
+@pytest.mark.parametrize("text, code, words", [
+    ("{\"reshard_plan\": 1", 2, "p.json@"),
+    ("{\"reshard_plan\": 9, \"mesh\": {}}", 4, "expected version 1, found 9"),
+    ("{\"reshard\": 1}", 2, "expected full, same"),
+])
+def test_broken_files(text, code, words, tmp_path):
+    hugging_face(tmp_path / "src", {"w": tensor("w", (8, 4))})
+    (tmp_path / "p.json").write_text(text)
+    got = program("plan", tmp_path / "src", "--target", tmp_path / "p.json")
+    assert got.code == code and words in got.text, got
+
+
+def test_exit_codes(tmp_path):
+    """23 and 24 of the faults: what cannot be cut, a tensor without a rule, a rule without a tensor."""
+    hugging_face(tmp_path / "src", {"a": tensor("a", (10, 4)), "b": tensor("b", (4,), "Int8")})
+    head = {"reshard_plan": 1, "mesh": {"axes": [{"name": "tp", "size": 4}]},
+            "files": {"path": "rank_{rank}/m.safetensors", "format": "safetensors"}}
+    a, b = {"to": "a", "from": "a"}, {"to": "b", "from": "b"}
+
+    def ends(rules, code, *words, options=()):
+        (tmp_path / "p.json").write_text(json.dumps(head | {"rules": rules}))
+        got = program("plan", tmp_path / "src", "--target", tmp_path / "p.json", *options)
+        assert got.code == code and all(w in got.text + got.out.decode() for w in words), got
+
+    ends([a | {"cut": [{"dim": 0, "axis": "tp"}]}, b], 2, "tensor 'a'", "rules[0].cut[0]", "not divisible by 'tp' of 4",
+         "possible sizes of 'tp' here: 1 2 5 10")
+    ends([a], 3, "tensor 'b': no rule takes it to any rank", "default=drop")
+    ends([a], 0, "'b'", options=["--default", "drop"])
+    ends([a], 0, "'b'", "given whole to every rank", options=["--default", "replicate"])
+    ends([a, b, {"to": "c", "from": "c"}], 3, "rules[2]: no source tensor is called 'c'", "missing=skip")
+    ends([a, b, {"to": "c", "from": "c"}], 0, "left out", options=["--missing", "skip"])
+    ends([a, b | {"dtype": "BF16"}], 4, "I8 cannot be shown as BF16")
