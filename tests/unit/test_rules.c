@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "tests/lib/fault.h"
 #include "tests/lib/model.h"
 
 static struct model m;
@@ -1532,6 +1533,58 @@ static void tensors_without_elements(void **state)
 	model_done(&m);
 }
 
+/* -------------------------------------------------------------------- allocations */
+
+static int open_and_list(struct rs_target *t, const char *text, struct rs_err *err)
+{
+	struct rs_list list = {0};
+	int rc = rs__rules_open(t, rs_str(text), "plan.json", NULL, 0, err);
+
+	if (rc == 0)
+		rc = rs_target_check(t, NULL, 0, err);
+	for (uint64_t rank = 0; rc == 0 && rank < t->n_ranks; rank++)
+		rc = rs_target_list(t, rank, t->arena, &list, NULL, err);
+	return rc;
+}
+
+/* The n-th allocation fails, for n = 1, 2, ... until a run has no more than that. */
+static void every_allocation_may_fail(void **state)
+{
+	static const char plan[] = EP_PLAN("2", "'count': 2, 'local': true",
+		"{'to': 'w.{N}', 'concat': {'dim': 0, 'groups': 2, 'parts': [{'from': "
+		"'l.{N}.e.{E}.up', 'slice': [[0, 0, 2]]}, {'from': 'l.{N}.e.{E}.up', 'slice': [[0, "
+		"2, 4]]}]}, 'stack': {'dim': 0, 'over': 'E'}, 'cut': [{'dim': 0, 'axis': 'tp'}]},"
+		"{'to': 'd.{E}.{N}', 'from': 'l.{N}.e.{E}.down', 'transpose': [1, 0], 'trim': "
+		"{'dim': 0, 'to': 3}, 'pad': {'dim': 0, 'to': 9, 'fill': 'last'}, 'on': {'tp': "
+		"'first'}}, {'to': 'again.{x}', 'alias_of': 'd.0.{x}', 'on': {'tp': 'last'}},"
+		"{'to': 'up.{E}', 'from': 'l.0.e.{E}.up'}, {'to': 's.{E}', 'from': 'l.1.e.{E}.up', "
+		"'scale_of': 'up.{E}', 'block': [1, 1]}");
+	uint64_t n = 0, failed = 0;
+	bool hit = true;
+	(void)state;
+
+	experts_model(2, 2);
+	const char *text = run_text(m.arena, plan);
+	while (hit) {
+		struct rs_target t = {.ops = &rs__target_plan, .source = &m.source};
+		struct rs_err err = {0};
+
+		t.opts.target = "plan.json";
+		t.arena = rs_arena_new(64 << 20, &err);
+		fault_alloc(++n);
+		int rc = open_and_list(&t, text, &err);
+		hit = fault_hit();
+		fault_clear();
+		if (rc < 0 && (!hit || err.code != RS_NOMEM))
+			fail_msg("allocation %" PRIu64 ": %s", n, err.msg);
+		failed += rc < 0;
+		rs_notes_done(&t.notes);
+		rs_arena_free(t.arena);
+	}
+	assert_true(failed > 50);
+	model_done(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1563,6 +1616,7 @@ int main(void)
 		cmocka_unit_test(sizes_take_the_place_of_the_mesh),
 		cmocka_unit_test(shared_files_agree),
 		cmocka_unit_test(tensors_without_elements),
+		cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
