@@ -255,7 +255,7 @@ static const struct rs_piece *covering(
 static void check_range(
 	const struct rs_source *src, const struct grid *g, int64_t start, int64_t stop)
 {
-	char key[32];
+	char key[48];
 
 	(void)snprintf(key, sizeof(key), "%" PRId64 "-%" PRId64, start, stop);
 	const struct rs_tensor *t = rs_catalog_find(src->cat, rs_str(key));
@@ -279,7 +279,7 @@ static void check_range(
 /* Every range of one box is a tensor of its own, cut at its two ends. */
 static void check_grid(const struct grid *g)
 {
-	static char keys[512][32];
+	static char keys[512][48];
 	static struct shard shards[3 * 512];
 	size_t n = 0, n_keys = 0;
 
