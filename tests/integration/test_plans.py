@@ -485,3 +485,26 @@ def test_exit_codes(tmp_path):
     ends([a, b, {"to": "c", "from": "c"}], 3, "rules[2]: no source tensor is called 'c'", "missing=skip")
     ends([a, b, {"to": "c", "from": "c"}], 0, "left out", options=["--missing", "skip"])
     ends([a, b | {"dtype": "BF16"}], 4, "I8 cannot be shown as BF16")
+
+
+def test_missing_ranks(tmp_path):
+    """A rank that is not there matters where its slices have no other holder."""
+    params = ckpt.model()
+    strategy = ckpt.place(params, dp=2, mp=2)
+    ckpt.write_strategies(tmp_path / "src", strategy, "ckpt")
+    ckpt.write_tree(tmp_path / "src", strategy, ckpt.whole_tensors(params), lambda rank: ckpt.counters(rank))
+    plan = json.loads(json.dumps(MINDSPORE))
+    plan["rules"] = [r for r in plan["rules"] if "experts" not in r.get("to", "")]
+    plan["rules"].append({"drop": "net.blocks.{N}.{x}.{y}"})
+    judge = Judge(plan, ordered(ckpt.Tree(tmp_path / "src", strategy), 1))
+    (tmp_path / "src/rank_3").rename(tmp_path / "gone_3")
+    file = check(tmp_path / "src", plan, judge, {"format": "ms"}, tmp_path, ranks=[1, 5])
+    got = program("plan", tmp_path / "src", "--target", file)
+    assert got.code == 0 and "source rank 3 is missing" in got.out.decode() + got.text, got
+    got = program("ranks", tmp_path / "src", "0", "1", "2", "3", "--target", file, "--json")
+    needs = {r["rank"]: r for r in json.loads(got.out)["ranks"]}
+    assert got.code == 0 and len(needs) == 4, got
+    assert all(3 not in next(v for v in r.values() if isinstance(v, list)) for r in needs.values()), needs
+    (tmp_path / "src/rank_1").rename(tmp_path / "gone_1")
+    got = program("plan", tmp_path / "src", "--target", file)
+    assert got.code == 3 and "missing" in got.text, got
