@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <unistd.h>
 
 #define AXES_KNOWN                                                                                 \
 	"axes are tp (or mp), ep, dp and pp, each at most once, innermost first; opt or "          \
@@ -143,11 +144,18 @@ static int open_short(struct rs_target *t, struct rs_err *err)
 {
 	struct rs__short *s = RS_NEW(t->arena, struct rs__short, err);
 
-	if (!s || rs__short_parse(rs_str(t->opts.target), s, err) < 0)
+	if (!s)
 		return -1;
-	if (t->opts.plan || (!t->source->strategy && t->source->config.model_type.len))
-		return rs__short_open_rules(t, s, err);
-	return rs__short_open(t, s, err);
+	int rc = rs__short_parse(rs_str(t->opts.target), s, err);
+	if (rc == 0 && (t->opts.plan || (!t->source->strategy && t->source->config.model_type.len)))
+		rc = rs__short_open_rules(t, s, err);
+	else if (rc == 0)
+		rc = rs__short_open(t, s, err);
+	/* A strategy directory called st2 reads like an axis; who meant it has to be told. */
+	if (rc < 0 && access(t->opts.target, F_OK) == 0)
+		rs_hint(err, "the file or directory of that name is reached as ./%s",
+			t->opts.target);
+	return rc;
 }
 
 const struct rs_target_ops rs__target_short = {

@@ -67,8 +67,8 @@ static void write_stage(const char *path, bool json, int stage, const char *para
 {
 	struct rs_err err = {0};
 	struct rs_strategy *s;
-	char text[4096], *bytes;
-	uint64_t len;
+	char text[4096], *bytes = NULL;
+	uint64_t len = 0;
 
 	snprintf(text, sizeof(text),
 		"{\"current_stage\":2,\"parallel_layout_item\":{%s},\"parallel_strategy_item\":"
