@@ -392,8 +392,8 @@ def test_mindspore_tree(mesh, container, tmp_path):
     params = ckpt.model()
     strategy = ckpt.place(params, **mesh)
     ckpt.write_strategies(tmp_path / "src", strategy, "ckpt")
-    ckpt.write_tree(tmp_path / "src", strategy, ckpt.whole_tensors(params), lambda rank: ckpt.counters(rank),
-                    container, mesh.get("dp", 1) > 1)
+    ckpt.write_tree(tmp_path / "src", strategy, ckpt.whole_tensors(params), lambda rank: ckpt.counters(
+        rank, container == "ckpt", container == "ckpt"), container, mesh.get("dp", 1) > 1)
     tree = ckpt.Tree(tmp_path / "src", strategy)
     plan = json.loads(json.dumps(MINDSPORE))
     plan["files"] |= {"format": container, "path": "rank_{rank}/model." + container}
