@@ -65,7 +65,7 @@ static char *read_plan(const char *name)
 	return text;
 }
 
-static char *name_of(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static char *name_of(const char *fmt, ...)
 {
 	static char names[64][120];
 	static unsigned int next;
@@ -212,6 +212,11 @@ static void llama3_8b_tp4_pp2(void **state)
 	model_done(&m);
 }
 
+static char *expert_of(unsigned int layer, unsigned int expert, unsigned int w)
+{
+	return name_of("model.layers.%u.block_sparse_moe.experts.%u.w%u.weight", layer, expert, w);
+}
+
 static void mixtral_8x7b_ep4_tp2_vllm(void **state)
 {
 	struct run r;
@@ -225,12 +230,8 @@ static void mixtral_8x7b_ep4_tp2_vllm(void **state)
 			RS_DT_BF16, 2, 8, 4096);
 		for (unsigned int e = 0; e < 8; e++)
 			for (unsigned int w = 1; w <= 3; w++)
-				model_add(&m,
-					name_of("model.layers.%u.block_sparse_moe.experts.%u.w%u."
-						"weight",
-						n, e, w),
-					RS_DT_BF16, 2, w == 2 ? 4096 : 14336,
-					w == 2 ? 14336 : 4096);
+				model_add(&m, expert_of(n, e, w), RS_DT_BF16, 2,
+					w == 2 ? 4096 : 14336, w == 2 ? 14336 : 4096);
 	}
 	model_seal(&m);
 	open_ok(&r, read_plan("mixtral-8x7b-ep4-tp2-vllm"));
@@ -246,13 +247,12 @@ static void mixtral_8x7b_ep4_tp2_vllm(void **state)
 		rank_shape(&k, w13, 3, 2, 14336, 4096);
 		rank_shape(&k, w2, 3, 2, 4096, 7168);
 		for (unsigned int e = 0; e < 2; e++) {
-			const char *from = "model.layers.%u.block_sparse_moe.experts.%u.w%u.weight";
-			expect_rows(&k, w13, e * 14336, 7168, name_of(from, n, 2 * ep + e, 1),
+			expect_rows(&k, w13, e * 14336, 7168, expert_of(n, 2 * ep + e, 1),
 				7168 * tp, 4096);
-			expect_rows(&k, w13, e * 14336 + 7168, 7168,
-				name_of(from, n, 2 * ep + e, 3), 7168 * tp, 4096);
-			expect_at(&k, w2, 7168, e * 4096 + 5, 6, name_of(from, n, 2 * ep + e, 2),
-				14336, 5, 7168 * tp + 6);
+			expect_rows(&k, w13, e * 14336 + 7168, 7168, expert_of(n, 2 * ep + e, 3),
+				7168 * tp, 4096);
+			expect_at(&k, w2, 7168, e * 4096 + 5, 6, expert_of(n, 2 * ep + e, 2), 14336,
+				5, 7168 * tp + 6);
 		}
 		const char *qkv = "model.layers.7.self_attn.qkv_proj.weight";
 		rank_shape(&k, qkv, 2, 2048 + 512 + 512, 4096);
