@@ -32,7 +32,7 @@ PKG_LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 ALL_CFLAGS = $(BASE_CFLAGS) $(PKG_CFLAGS) $($(B)) $(CFLAGS)
 ALL_LDFLAGS = $($(B)) -pthread $(LDFLAGS)
 
-CORE_SRC := $(wildcard core/*/*.c)
+CORE_SRC := $(wildcard core/*/*.c core/*/*/*.c)
 PROTO_C := $(GEN)/strategy.pb-c.c
 PLANS := $(sort $(wildcard core/target/plans/*.json))
 CORE_OBJ := $(CORE_SRC:%.c=$(OUT)/%.o) $(OUT)/gen/strategy.pb-c.o $(OUT)/gen/plans.o

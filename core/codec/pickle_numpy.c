@@ -3,8 +3,8 @@
  *
  * Types and arrays become nodes of their own; the elements stay in the file. What does not look
  * like something that numpy writes becomes opaque or, as a state, refuses the file. Format:
- * docs/formats/pickle.md, section 3. Next: core/source/paddle_array.c, which believes nothing of it
- * until shape, type and length agree.
+ * docs/formats/pickle.md, section 3. Next: core/source/paddle/paddle_array.c, which believes
+ * nothing of it until shape, type and length agree.
  */
 #include "core/codec/pickling.h"
 

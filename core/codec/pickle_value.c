@@ -3,7 +3,7 @@
  *
  * The tree may share nodes and have cycles, so nobody walks all of it: callers ask for what their
  * schema expects, and every question is answered for NULL and for nodes of another type, too.
- * Next: core/source/paddle_meta.c, a user.
+ * Next: core/source/paddle/paddle_meta.c, a user.
  */
 #include "reshardfs/pickle.h"
 

@@ -7,7 +7,7 @@
  */
 #include <stdio.h>
 
-#include "core/target/rules.h"
+#include "core/target/rules/rules.h"
 
 #define SIZE_MAX_FUZZ (1u << 14)
 #define RANKS_MAX 64    /* larger meshes are right, but slow under a sanitizer */

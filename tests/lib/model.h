@@ -8,7 +8,7 @@
 #ifndef TESTS_LIB_MODEL_H
 #define TESTS_LIB_MODEL_H
 
-#include "core/target/rules.h"
+#include "core/target/rules/rules.h"
 
 #define MODEL_TENSORS 8192
 

@@ -7,7 +7,7 @@ complain() { echo "floors: $*" >&2; bad=1; }
 rooms=$(sed 's/#.*//' tests/lint/floors.txt | awk 'NF{print $1}')
 for room in $rooms; do
 	allowed=$(sed 's/#.*//' tests/lint/floors.txt | awk -v r="$room" '$1==r{$1="";print}')
-	for f in include/reshardfs/$room.h core/$room/*.[ch]; do
+	for f in include/reshardfs/$room.h core/$room/*.[ch] core/$room/*/*.[ch]; do
 		[ -e "$f" ] || continue
 		for h in $(sed -n 's/^# *include *["<]reshardfs\/\(.*\)\.h[">].*/\1/p' "$f"); do
 			case " $allowed " in *" $h "*) ;; *) complain "$f includes $h.h, allowed:$allowed" ;; esac

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-#include "core/target/arrange.h"
+#include "core/target/arrange/arrange.h"
 #include "tests/lib/fault.h"
 
 #define assert_text(text, word)                                                                    \

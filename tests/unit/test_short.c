@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "core/target/emit.h"
-#include "core/target/presets.h"
-#include "core/target/short.h"
+#include "core/target/emit/emit.h"
+#include "core/target/short/presets.h"
+#include "core/target/short/short.h"
 #include "tests/lib/fault.h"
 #include "tests/lib/model.h"
 

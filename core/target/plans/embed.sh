@@ -3,7 +3,7 @@
 # The text is written byte by byte, so that no byte of it needs escaping.
 set -eu
 echo '/* Made from core/target/plans/. */'
-echo '#include "core/target/presets.h"'
+echo '#include "core/target/short/presets.h"'
 n=0
 for f in "$@"; do
 	echo "static const char text_$n[] = {"
