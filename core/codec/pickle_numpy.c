@@ -37,7 +37,7 @@ struct rs_value *rs__numpy_dtype(struct rs__pickle *p, const struct rs_value *fr
 int rs__numpy_build_dtype(struct rs__pickle *p, struct rs_value *v, const struct rs_value *state)
 {
 	struct rs_value *const *items;
-	struct rs_str order;
+	struct rs_str order = {0};
 	uint32_t n;
 
 	if (!rs_value_list(state, &items, &n) || n < 5)
@@ -85,7 +85,7 @@ int rs__numpy_build_array(struct rs__pickle *p, struct rs_value *v, const struct
 struct rs_value *rs__numpy_from_buffer(struct rs__pickle *p, const struct rs__pickle_call *c)
 {
 	struct rs_value *v;
-	struct rs_str order;
+	struct rs_str order = {0};
 
 	if (c->n < 4 || !rs_value_str(c->args[3], &order) || order.len != 1)
 		return rs__pickle_opaque(p, c);

@@ -159,7 +159,7 @@ static int read_cast(struct rs_catalog *cat, const struct rs_segment *segment, u
 {
 	const uint64_t from = rs_dtype_bits(segment->cast_from) / 8;
 	const uint64_t shown = rs_dtype_bits(segment->cast_to) / 8;
-	uint8_t stored[CAST_BLOCK], one[8];
+	uint8_t stored[CAST_BLOCK], one[8] = {0};
 
 	while (len > 0) {
 		uint64_t first = skip / shown, cut = skip % shown, n = 1;

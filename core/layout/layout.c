@@ -81,7 +81,7 @@ static int read_map(
 static uint32_t base_cell(const struct rs_layout *l, const struct rs_grid *g,
 	const struct cutting *cut, uint32_t rank)
 {
-	uint32_t where[RS_MAX_DEVICE_DIMS], cell = 0;
+	uint32_t where[RS_MAX_DEVICE_DIMS] = {0}, cell = 0;
 
 	for (uint32_t d = l->n_dev; d-- > 0;) {
 		where[d] = rank % l->dev[d];

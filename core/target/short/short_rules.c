@@ -8,8 +8,8 @@
  * without rules, and names that are neither a shipped plan nor a file. Read next: presets.c,
  * rules.h.
  */
-#include "core/target/short/presets.h"
 #include "core/target/rules/rules.h"
+#include "core/target/short/presets.h"
 #include "core/target/short/short.h"
 
 #include <inttypes.h>
