@@ -301,6 +301,41 @@ static void json_companions(struct rs_jsonw *w, const struct survey *s)
 	rs_jsonw_close(w, ']');
 }
 
+static int by_key(const void *a, const void *b)
+{
+	const struct rs_flat *const *x = a, *const *y = b;
+
+	return rs_str_cmp((*x)->key, (*y)->key);
+}
+
+/* Where flattened keys stood in nested dicts, by key. */
+static int json_flat(struct rs_jsonw *w, const struct rs_source *src, struct rs_err *err)
+{
+	const struct rs_flat **flat = rs_alloc(src->n_flat * sizeof(*flat), err);
+
+	if (flat == NULL)
+		return -1;
+	for (uint64_t i = 0; i < src->n_flat; i++)
+		flat[i] = &src->flat[i];
+	qsort(flat, (size_t)src->n_flat, sizeof(*flat), by_key);
+	rs_jsonw_key(w, RS_STR("flat_mapping"));
+	rs_jsonw_open(w, '[');
+	for (uint64_t i = 0; i < src->n_flat; i++) {
+		rs_jsonw_open(w, '{');
+		rs_jsonw_key(w, RS_STR("key"));
+		rs_jsonw_str(w, flat[i]->key);
+		rs_jsonw_key(w, RS_STR("path"));
+		rs_jsonw_open(w, '[');
+		for (uint32_t k = 0; k < flat[i]->n_path; k++)
+			rs_jsonw_str(w, flat[i]->path[k]);
+		rs_jsonw_close(w, ']');
+		rs_jsonw_close(w, '}');
+	}
+	rs_jsonw_close(w, ']');
+	free(flat);
+	return 0;
+}
+
 static void json_findings(struct rs_jsonw *w, const struct survey *s)
 {
 	rs_jsonw_key(w, RS_STR("foreign"));
@@ -332,6 +367,8 @@ static int print_json(const struct survey *s, int code)
 	json_ranks(&w, s);
 	fs__json_uint(&w, "files", fs__source_n_files(s->src));
 	json_companions(&w, s);
+	if (json_flat(&w, s->src, &err) < 0)
+		w.failed = true;
 	fs__json_str(&w, "strategy", s->src->strategy ? s->src->strategy->path : NULL);
 	if (json_meshes(&w, s, &err) < 0)
 		w.failed = true;

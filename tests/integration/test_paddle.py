@@ -134,6 +134,15 @@ def test_golden(mount, name):
     equal(got, read_safe((GOLDEN / (name + ".safetensors")).read_bytes()))
 
 
+@pytest.mark.parametrize("name", sorted(p.name for p in GOLDEN.iterdir() if p.is_dir()))
+def test_inspect_tells_the_nested_dicts(name):
+    """flat_mapping as it was saved: every key, split at its dots, in byte order."""
+    done = program("inspect", GOLDEN / name, "--json")
+    assert done.code == 0, done
+    keys = sorted(read_safe((GOLDEN / (name + ".safetensors")).read_bytes()), key=str.encode)
+    assert json.loads(done.out)["flat_mapping"] == [{"key": k, "path": k.split(".")} for k in keys]
+
+
 def test_offsets(judge, tmp_path):
     """The judge's own finder of raw bytes and ours agree on where the arrays of a file are."""
     import pickle_offsets
