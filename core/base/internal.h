@@ -36,6 +36,8 @@ int rs__read_rows(
 /* rs__pool_read - the same through the pool of @file. */
 int rs__pool_read(
 	const struct rs_file *file, const struct rs_rows *rows, uint8_t *dst, struct rs_err *err);
+/* rs__pool_check - rs_file_check through the pool of @file. */
+int rs__pool_check(const struct rs_file *file, struct rs_err *err);
 /* rs__file_unmap - undo rs_file_map. */
 void rs__file_unmap(struct rs_file *file);
 /* rs__map_copy - copy rows, proved to lie inside the file, from its mapping; false: a page is gone.

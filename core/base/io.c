@@ -231,6 +231,8 @@ int rs_file_check(const struct rs_file *file, struct rs_err *err)
 
 	if (file->fd < 0)
 		return 0;
+	if (file->pool)
+		return rs__pool_check(file, err);
 	if (fstat(file->fd, &st) < 0)
 		return fail_read(file, 0, errno, err);
 	now = rs__identity(&st);

@@ -18,6 +18,7 @@
 
 #define JOB_BYTES (1u << 20)
 
+enum job { READ, OPEN, CHECK };
 enum state { IDLE, BUSY, DONE, GIVEN_UP };
 
 struct worker {
@@ -25,7 +26,8 @@ struct worker {
 	struct worker *next; /* in the list of idle ones; guarded by pool->lock, as all below */
 	enum state state;
 	pthread_cond_t wake, done;
-	rs_open_fn open; /* the job: to open a file, or (NULL) to read rows of one */
+	enum job job;
+	rs_open_fn open; /* OPEN: self, path */
 	void *self;
 	const char *path;
 	struct rs_file file; /* read from, or opened */
@@ -85,18 +87,30 @@ void rs_pool_free(struct rs_pool *p)
 		free_pool(p);
 }
 
+static int run(struct worker *w)
+{
+	switch (w->job) {
+	case OPEN:
+		return w->open(w->self, w->path, &w->file, &w->why);
+	case CHECK:
+		return rs_file_check(&w->file, &w->why);
+	case READ:
+		break;
+	}
+	return rs__read_rows(&w->file, &w->rows, w->buf, &w->why);
+}
+
 /* One job; the lock is held but for the reading. */
 static void serve(struct worker *w)
 {
 	struct rs_pool *p = w->pool;
 
 	pthread_mutex_unlock(&p->lock);
-	int result = w->open ? w->open(w->self, w->path, &w->file, &w->why)
-			     : rs__read_rows(&w->file, &w->rows, w->buf, &w->why);
+	int result = run(w);
 	pthread_mutex_lock(&p->lock);
 	w->result = result;
 	if (w->state == GIVEN_UP) { /* nobody waits any more */
-		if (w->open && result == 0)
+		if (w->job == OPEN && result == 0)
 			rs_file_close(&w->file);
 		w->state = IDLE;
 		w->next = p->idle;
@@ -241,7 +255,7 @@ static int job(
 
 	if (!w)
 		return -1;
-	w->open = NULL;
+	w->job = READ;
 	w->file = *file;
 	w->file.pool = NULL;
 	w->rows = *rows;
@@ -261,6 +275,7 @@ int rs_pool_open(struct rs_pool *p, rs_open_fn open, void *self, const char *pat
 
 	if (!w)
 		return -1;
+	w->job = OPEN;
 	w->open = open;
 	w->self = self;
 	w->path = path;
@@ -269,6 +284,22 @@ int rs_pool_open(struct rs_pool *p, rs_open_fn open, void *self, const char *pat
 			RS__PATH(path), p->timeout_ms);
 	if (w->result == 0)
 		*out = w->file;
+	return put_back(p, w, err);
+}
+
+int rs__pool_check(const struct rs_file *file, struct rs_err *err)
+{
+	struct rs_pool *p = file->pool;
+	struct worker *w = take(p, file->name, err);
+
+	if (!w)
+		return -1;
+	w->job = CHECK;
+	w->file = *file;
+	w->file.pool = NULL;
+	if (wait_for(p, w) < 0)
+		return rs_fail_sys(err, ETIMEDOUT, "%s: no answer within %" PRIu32 " ms",
+			RS__PATH(file->name), p->timeout_ms);
 	return put_back(p, w, err);
 }
 
