@@ -14,7 +14,7 @@ import pytest
 import ckpt
 import trees
 from ckpt import Layout, Strategy
-from conftest import QUICK, SEED, SHARED, program
+from conftest import QUICK, SEED, program
 from trees import equal, files, joined
 
 RANKS = [1, 2, 8] if QUICK else [1, 2, 4, 8]
