@@ -143,7 +143,12 @@ def one_file(root):
     places = [root / "whole.ckpt", root / "whole.safetensors"]
     for place in places:
         ckpt.write(place, ckpt.file_bytes(WHOLE | COUNTERS, place.suffix[1:]))
-    return Case(root, "FILE", places, WHOLE)
+    return Case(root, "FILE", places, WHOLE, words=copies)
+
+
+def copies(words):
+    n = int(re.fullmatch("dp([0-9]+)", words)[1])
+    return Strategy({0: {name: Layout([n], [-1] * len(t.shape)) for name, t in WHOLE.items()}})
 
 
 def lone_rank(root):
@@ -157,11 +162,12 @@ def unified(root):
 
 
 def hugging_face(root):
-    """One file, shards, and names that are those of llama."""
+    """A model of a known type in one file, in shards, and in files that no index lists."""
     tensors, config = trees.llama(layers=4)
-    places = [root / "one", root / "shards"]
+    places = [root / "one", root / "shards", root / "several"]
     for n, place in enumerate(places):
         trees.hugging_face(place, tensors, config, files=1 + 2 * n)
+    (places[2] / "model.safetensors.index.json").unlink()
     plan = {"reshard_plan": 1, "mesh": {"axes": [{"name": "tp", "size": 2}]}, "strict": {"unmatched": "replicate"},
             "files": {"path": "mp-{tp}.safetensors", "format": "safetensors"}, "rules": [
                 {"to": "decoder.{N}.qkv", "cut": [{"dim": 0, "axis": "tp"}], "concat": {"dim": 0, "groups": "g", "parts": [
@@ -218,13 +224,13 @@ SOURCES = {
     "one `.ckpt` or `.safetensors` file of whole tensors": one_file,
     "a lone `rank_0` of whole tensors": lone_rank,
     "unified directory of MindSpore": unified,
-    "Hugging Face: one file, or shards with an index": hugging_face,
+    "Hugging Face: one file, shards with an index, or a directory of files": hugging_face,
     "distributed checkpoint of Paddle": paddle,
     "several saves in a directory of Paddle": paddle_saves,
     "`.pdparams` file of Paddle": pdparams,
 }
 OPTIONS = {"target", "src_strategy", "plan", "layout", "format", "max_file", "only", "dtype", "select", "missing",
-           "ranks", "unique_id", "prefix"}
+           "rename", "ranks", "unique_id", "prefix"}
 
 
 # ------------------------------------------------------------------------------------ the judge
@@ -236,6 +242,10 @@ def whole_of(case, options):
         whole = case.chosen[options["select"]]
     if "unique_id" in options or "prefix" in options:
         whole = case.chosen[options["unique_id"], options["prefix"]]
+    if "rename" in options:
+        old, new = (side.rstrip("*") for side in options["rename"].split(":"))
+        whole = {new + n[len(old):] if n.startswith(old) else n: t for n, t in whole.items()}
+        assert whole.keys() != case.whole.keys()
     if options.get("only") == "weights":
         whole = {n: t for n, t in whole.items() if not n.startswith("adam_")}
     else:
