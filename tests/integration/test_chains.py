@@ -42,20 +42,35 @@ def same_files(got, want):
 
 # --------------------------------------------------------------------------------- MindSpore
 
-def generated(oracle, root, **more):
-    """A tree of the independent generator; counters are those of the run, equal on all ranks."""
-    base = dict(dp=1, mp=4, pp=2, opt=0, layers=4, hidden=32, ffn=64, vocab=96, seed=SEED % 1000, dtype="BFloat16",
-                format="safetensors", strategy_format="ckpt", shared=False, accu=False, strings=False,
-                keep_ones=False, dedup=False)
-    oracle[1].generate(SimpleNamespace(**(base | more)), str(root))
-    return root, "src_strategy=%s" % (root / "merged.ckpt")
+@pytest.fixture(params=["own", "oracle"])
+def start(request, tmp_path):
+    """start(container) -> (tree of tp 4 and pp 2, its strategy as an option): by ckpt.py, and by the
+    independent generator. Counters are those of the run, equal on all ranks."""
+    root = tmp_path / "start"
+
+    def own(container, strings):
+        params = ckpt.model()
+        strategy = ckpt.place(params, mp=4, pp=2)
+        ckpt.write_strategies(root, strategy)
+        ckpt.write_tree(root, strategy, ckpt.whole_tensors(params), lambda rank: ckpt.counters(1, strings), container)
+
+    def by_generator(container, strings):
+        request.getfixturevalue("oracle")[1].generate(SimpleNamespace(
+            dp=1, mp=4, pp=2, opt=0, layers=4, hidden=32, ffn=64, vocab=96, seed=SEED % 1000, dtype="BFloat16",
+            format=container, strategy_format="ckpt", shared=False, accu=False, strings=strings, keep_ones=False,
+            dedup=False), str(root))
+
+    def make(container, strings=False):
+        (own if request.param == "own" else by_generator)(container, strings)
+        return root, "src_strategy=%s" % (root / "merged.ckpt")
+    return make
 
 
 @pytest.mark.parametrize("container", ["safetensors", "ckpt"])
 @pytest.mark.parametrize("back", ["strategy", "plan", "words"])
-def test_mindspore_by_hugging_face_and_unified(container, back, oracle, mount, tmp_path):
+def test_mindspore_by_hugging_face_and_unified(container, back, start, mount, tmp_path):
     """tp4.pp2 -> Hugging Face -> tp8 -> unified -> tp4.pp2."""
-    start, known = generated(oracle, tmp_path / "start", format=container)
+    start, known = start(container)
     rules = emit_plan(start, tmp_path / "tp8.json", "target=tp8", known)
     home = emit_plan(start, tmp_path / "home.json", "target=tp4.pp2", known)
     one = mount(start, "target=full", "layout=hf", "max_file=200K", known)
@@ -76,9 +91,9 @@ def test_mindspore_by_hugging_face_and_unified(container, back, oracle, mount, t
             assert got.read_bytes() == file.read_bytes()
 
 
-def test_mindspore_ckpt_keeps_its_order_through_rank_trees(oracle, mount, tmp_path):
+def test_mindspore_ckpt_keeps_its_order_through_rank_trees(start, mount, tmp_path):
     """Order of entries, counters and texts survive as long as every tree is a rank tree of as many stages."""
-    start, known = generated(oracle, tmp_path / "start", format="ckpt", strings=True)
+    start, known = start("ckpt", strings=True)
     below = start
     for number, words in enumerate(("tp2.dp2.pp2", "tp8.pp2", "tp2.pp2", "tp4.dp2.pp2")):
         nearer = emit_strategy(below, tmp_path / ("%d.ckpt" % number), "target=" + words, known)
@@ -89,23 +104,33 @@ def test_mindspore_ckpt_keeps_its_order_through_rank_trees(oracle, mount, tmp_pa
 
 # ------------------------------------------------------------------------------------ Paddle
 
-@pytest.fixture
-def paddle_judge(oracle):
-    import paddle_oracle
-    return paddle_oracle
+@pytest.fixture(params=["own", "oracle"])
+def saved(request, tmp_path):
+    """saved(rnd) -> (a save of many ranks, its tensors): by trees.py, and random ones of the independent judge."""
+    def own(rnd):
+        whole = ckpt.whole_tensors(ckpt.model(), rnd.randrange(99)) | ckpt.counters()
+        cuts = {n: rnd.randrange(len(t.shape)) for n, t in whole.items() if len(t.shape) > 1 and t.shape[1] % 4 == 0}
+        trees.paddle(tmp_path / "start", whole, cuts, 4)
+        return tmp_path / "start", whole
+
+    def by_judge(rnd):
+        request.getfixturevalue("oracle")
+        import paddle_oracle
+        paddle_oracle.generate(SimpleNamespace(
+            out=str(tmp_path / "start"), truth=str(tmp_path / "truth"), version=rnd.choice(["flex3", "seed", "v2023"]),
+            mesh=rnd.choice(["dp=2,pp=2,mp=2", "dp=3,mp=2", "mp=4"]), ids="0", tensors=15, seed=str(rnd.randrange(10**6)),
+            protocol=None, dtypes=None, numpy=1, replicas=rnd.random() < .5, flatten=rnd.random() < .5,
+            quirks=rnd.random() < .5, big_limit=2**30 - 1))
+        return tmp_path / "start", trees.read(tmp_path / "truth/0.safetensors")
+    return own if request.param == "own" else by_judge
 
 
 @pytest.mark.parametrize("number", range(2 if QUICK else 6))
-def test_paddle_by_hugging_face_and_ranks(number, paddle_judge, mount, tmp_path):
+def test_paddle_by_hugging_face_and_ranks(number, saved, mount, tmp_path):
     """A save of many ranks -> Hugging Face -> ranks of dp, pp and mp -> merged, equal to the truth."""
     rnd = random.Random("chains/%d/%d" % (SEED, number))
-    paddle_judge.generate(SimpleNamespace(
-        out=str(tmp_path / "start"), truth=str(tmp_path / "truth"), version=["flex3", "seed", "v2023"][number % 3],
-        mesh=rnd.choice(["dp=2,pp=2,mp=2", "dp=3,mp=2", "mp=4"]), ids="0", tensors=15, seed=str(rnd.randrange(10**6)),
-        protocol=None, dtypes=None, numpy=1, replicas=rnd.random() < .5, flatten=rnd.random() < .5,
-        quirks=rnd.random() < .5, big_limit=2**30 - 1))
-    truth = trees.read(tmp_path / "truth/0.safetensors")
-    one = mount(tmp_path / "start", "target=full", "layout=hf", "max_file=500")
+    start, truth = saved(rnd)
+    one = mount(start, "target=full", "layout=hf", "max_file=%d" % rnd.choice([500, 20000, 10**9]))
     equal(joined(one.path), truth)
     rules = []
     for name, item in truth.items():
