@@ -491,3 +491,15 @@ def test_pdparams_of_every_source_is_a_source(kind, mount, tmp_path):
     (path,) = files(one.path).values()
     end = mount(path, "target=full", "format=safetensors")
     equal(joined(end.path), WHOLE | counters)
+
+
+@pytest.mark.parametrize("form, message", [("layout=vllm", "stands in model-rank-0-part-0.safetensors and in"),
+                                           ("format=pdparams", "no rank directory holds a checkpoint file")])
+def test_slices_that_no_mount_can_join_are_refused(form, message, mount, tmp_path):
+    """Never taken for whole tensors, with a strategy or without."""
+    source, _ = build("mindspore-ckpt", tmp_path / "start")
+    known = emit_strategy(source, tmp_path / "tp2.ckpt", "target=tp2")
+    below = mount(source, "target=tp2", form)
+    for more in ([], ["-o", known]):
+        done = program("plan", below.path, "--target", "full", *more)
+        assert done.code in (2, 3) and not done.out and (message in done.text or "are whole" in done.text), done

@@ -220,7 +220,7 @@ SOURCES = {
     "several files in each rank directory": several_files,
     "redundancy-removed tree": deduplicated,
     "weights without optimizer": without_optimizer,
-    "what another mount shows": another_mount,
+    "what another mount shows in `rank_R/`, `.ckpt` or `.safetensors`": another_mount,
     "one `.ckpt` or `.safetensors` file of whole tensors": one_file,
     "a lone `rank_0` of whole tensors": lone_rank,
     "unified directory of MindSpore": unified,
