@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,18 @@ static int check_serving(const struct fs_mount *m, struct rs_err *err)
 	return 0;
 }
 
+/*
+ * Has somebody unmounted us already? Whoever watches for the mount to appear may be done with it
+ * before we have looked at it ourselves, and that is no failure.
+ */
+static bool is_gone(struct fs_life *life)
+{
+	struct pollfd fuse = {.fd = fuse_session_fd(life->m->session)};
+
+	return atomic_load(&life->ending) || fuse.fd < 0 ||
+	       (poll(&fuse, 1, 0) > 0 && (fuse.revents & (POLLERR | POLLNVAL)));
+}
+
 /* The caller may wait for the end of our output, so none of it may stay open in the daemon. */
 static void leave_terminal(void)
 {
@@ -132,7 +145,7 @@ static int announce(struct fs_life *life, struct rs_err *err)
 	struct fs_mount *m = life->m;
 	const struct fs_options *o = m->o;
 
-	if (check_serving(m, err) < 0)
+	if (check_serving(m, err) < 0 && !is_gone(life))
 		return -1;
 	fs__log_line(&m->log, FS_LOG_INFO, "serving %s on %s, target %s", m->source, m->point,
 		o->view.target.target);
