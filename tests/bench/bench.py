@@ -84,7 +84,7 @@ class Case:
     def memory(self):
         """What nobody else has and the kernel cannot drop; mapped pages of sources are the page cache's."""
         rollup = Path("/proc/%d/smaps_rollup" % self.process.pid).read_text()
-        return sum(int(l.split()[1]) for l in rollup.splitlines() if l.startswith("Private_Dirty")) << 10
+        return sum(int(l.split()[1]) for l in rollup.splitlines() if l.startswith("Anonymous:")) << 10
 
     def result(self):
         median = {k: statistics.median(v) for k, v in self.times.items()}
