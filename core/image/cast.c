@@ -2,8 +2,8 @@
  * cast.c - floats of one width shown as floats of another, while they are read.
  *
  * Everything goes through the bits of an F32 (or F64) and is rounded once, to nearest, ties to
- * even. A NaN keeps its sign and the upper bits of its payload and becomes quiet, so that it
- * cannot turn into an infinity by losing its lower bits. The loops are plain, over unaligned
+ * even. A NaN keeps its sign and the upper bits of its payload; narrowed, it becomes quiet, so that
+ * it cannot turn into an infinity by losing its lower bits. The loops are plain, over unaligned
  * bytes, for the compiler to make wide ones of.
  * Refuses nothing: rs_cast_known says what may be asked.
  */

@@ -117,8 +117,8 @@ int rs_image_reply(const struct rs_image *img, struct rs_catalog *cat, uint64_t 
 
 /*
  * rs_cast - convert @n elements of a pair that rs_cast_known knows: round to nearest, ties to even;
- * what is too large becomes infinite; a NaN stays a NaN (its sign and upper payload bits, quiet).
- * Alignment: none needed. @src and @dst do not overlap.
+ * what is too large becomes infinite; a NaN stays one, with sign and upper payload bits. BF16 to
+ * F32 is exact. Alignment: none needed. @src and @dst do not overlap.
  */
 void rs_cast(enum rs_dtype from, enum rs_dtype to, const uint8_t *src, uint8_t *dst, uint64_t n);
 
