@@ -133,7 +133,7 @@ fuzz-replay: $(FUZZ_REPLAY)
 	@set -e; for t in $(FUZZ_REPLAY); do n=$$(basename $$t _replay); \
 	  $$t tests/fuzz/corpus/$${n#fuzz_}/*; done
 
-check: unit lint fuzz-replay
+check: unit lint format-check fuzz-replay
 
 check-mount: $(PROG)
 	RESHARDFS=$(abspath $(PROG)) sh tests/lib/pytest.sh tests/integration $(PYTEST_ARGS)
