@@ -50,15 +50,14 @@ uint32_t rs__layouts_index(const struct rs__layouts *set, const struct rs_layout
 static int collect_layouts(const struct rs_strategy *s, struct rs_arena *arena,
 	struct rs__layouts *set, struct rs_err *err)
 {
-	set->layouts = RS_NEW_N(arena, const struct rs_layout *, s->n_params, err);
+	set->layouts = RS_NEW_N(arena, const struct rs_layout *, s->n_layouts, err);
 	if (!set->layouts)
 		return -1;
-	for (uint64_t i = 0; i < s->n_params; i++)
-		set->layouts[i] = s->params[i].layout;
-	qsort(set->layouts, s->n_params, sizeof(set->layouts[0]), by_address);
-	for (uint64_t i = 0; i < s->n_params; i++)
-		if (i == 0 || set->layouts[i] != set->layouts[set->n - 1])
-			set->layouts[set->n++] = set->layouts[i];
+	set->n = (uint32_t)s->n_layouts;
+	for (uint32_t i = 0; i < set->n; i++)
+		set->layouts[i] = s->layouts[i];
+	if (set->n)
+		qsort(set->layouts, set->n, sizeof(set->layouts[0]), by_address);
 	set->grids = RS_NEW_N(arena, struct rs_grid *, set->n, err);
 	if (!set->grids)
 		return -1;
