@@ -14,6 +14,9 @@ needs_fuse = pytest.mark.skipif(bool(fuse_missing()) and os.environ.get("REQUIRE
                                 reason="no FUSE here: NOTHING WAS MOUNTED")
 FILE = "rank_0/checkpoint_0.ckpt"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+# A chroot and most containers cannot give a test mounts of its own.
+own_mounts = pytest.mark.skipif(subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0,
+                                reason="unshare -m is not possible here")
 
 
 @pytest.fixture(scope="module")

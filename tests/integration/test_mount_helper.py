@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from conftest import PROGRAM, REPO
-from living import as_root, clean, digest, FILE, mounted, needs_fuse, point, source  # noqa: F401
+from living import as_root, clean, digest, FILE, mounted, needs_fuse, own_mounts, point, source  # noqa: F401
 
 pytestmark = needs_fuse
 HELPER = REPO / "mount-helpers" / "mount.reshardfs"
@@ -59,6 +59,7 @@ def test_helper_without_the_program(source, point, tmp_path):
 
 
 @as_root
+@own_mounts
 @pytest.mark.parametrize("kind", ["reshardfs", "fuse.reshardfs"])
 def test_through_mount8(kind, source, point, tmp_path, digest):
     """mount -t, fstab, remount and umount as an administrator types them."""

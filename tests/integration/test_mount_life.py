@@ -10,7 +10,7 @@ import pytest
 
 import ckpt
 from conftest import PROGRAM, QUICK, program
-from living import (alive, as_root, clean, daemon, digest, FILE, mounted, needs_fuse, point, sha, source, up,
+from living import (alive, as_root, clean, daemon, digest, FILE, mounted, needs_fuse, own_mounts, point, sha, source, up,
                     wait_until)  # noqa: F401
 
 pytestmark = needs_fuse
@@ -86,6 +86,7 @@ def test_source_that_cannot_be_served_leaves_nothing(point, tmp_path):
     assert done.code in (3, 4) and not mounted(point), done
 
 
+@own_mounts
 def test_kernel_without_fuse(source, point):
     """A /dev/fuse that is not the device: exit 6, and nothing is left."""
     if os.geteuid():
@@ -114,6 +115,7 @@ def as_nobody(code):
 
 
 @as_root
+@own_mounts
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
 def test_other_users(tmp_path_factory):
     """Without allow_other nobody else gets in; with it modes decide, and 0600 sources stay closed."""
